@@ -1,0 +1,25 @@
+"""The one kind of error and the one kind of warning that users of `snaps` see."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class SnapsError(ValueError):
+    """A complaint about input: one line that names the input, the rule and the value."""
+
+
+class SnapsWarning(UserWarning):
+    """Something the user should know: the result is valid but not what they may expect."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional module, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise SnapsError(
+            f"this needs the package '{module.split('.')[0]}', which is not installed: "
+            f"pip install 'snaps-cp[{extra}]'"
+        ) from error

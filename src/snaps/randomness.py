@@ -1,0 +1,64 @@
+"""Randomness as a pure function of (seed, node, label), so that every run, order and engine agrees.
+
+A draw is a hash of three integers, not the next number of a stream. Calibration and prediction
+therefore see the same draw, and neither row order, chunking nor threads can change a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+# Streams keep draws for different purposes apart: the label of a score's draw is 0, 1, 2, ...
+TUNE_STREAM = -1
+CANDIDATE_STREAM = -2
+SPLIT_STREAM = -3
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser: a bijection of 64-bit words that passes as random."""
+    z = (z ^ (z >> np.uint64(30))) * _MIX_1
+    z = (z ^ (z >> np.uint64(27))) * _MIX_2
+    return z ^ (z >> np.uint64(31))
+
+
+def hashes(seed: int, keys: np.ndarray, streams: np.ndarray | int) -> np.ndarray:
+    """Hash (seed, key, stream) to 64-bit words; `keys` and `streams` broadcast."""
+    with np.errstate(over="ignore"):
+        state = _mix(np.array([seed % 2**64], np.uint64) + _GOLDEN)
+        state = _mix((state ^ np.asarray(keys).astype(np.uint64)) + _GOLDEN)
+        return _mix((state ^ np.asarray(streams, np.int64).astype(np.uint64)) + _GOLDEN)
+
+
+def uniforms(seed: int, keys: np.ndarray, num_labels: int) -> np.ndarray:
+    """Draw one uniform in [0, 1) for each node and label.
+
+    Examples
+    --------
+    >>> draw = uniforms(0, np.array([7, 8, 9], np.uint64), 4)
+    >>> bool((draw[1] == uniforms(0, np.array([8], np.uint64), 4)).all())
+    True
+    """
+    words = hashes(seed, keys[:, None], np.arange(num_labels)[None, :])
+    return (words >> np.uint64(11)) * 2.0**-53
+
+
+def smallest(seed: int, keys: np.ndarray, stream: int, count: int) -> np.ndarray:
+    """Positions of the `count` nodes with the smallest hash: a random subset without an order."""
+    words = hashes(seed, keys, stream)
+    if count >= len(words):
+        return np.arange(len(words))
+    return np.sort(np.argpartition(words, count)[:count])
+
+
+def node_keys(ids: np.ndarray) -> np.ndarray:
+    """Turn node ids, integers or strings, into 64-bit keys that depend on the id alone."""
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.uint64)
+    digests = [hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
