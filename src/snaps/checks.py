@@ -1,0 +1,191 @@
+"""Checks of what users pass; each takes the argument's name, to speak the user's words."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps.errors import SnapsError
+
+
+def to_numpy(value: Any, name: str) -> np.ndarray:
+    """Take an array from a list, a NumPy array, a pandas column or a torch tensor."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            value = value.float()
+        value = value.numpy()
+    if value is None or isinstance(value, (str, bytes, dict)) or sp.issparse(value):
+        raise SnapsError(f"'{name}' must be an array, got {type(value).__name__}")
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise SnapsError(f"'{name}' must be an array with rows of equal length") from None
+    if array.dtype == object:
+        raise SnapsError(f"'{name}' must be an array of numbers, got objects")
+    return array
+
+
+def check_alpha(alpha: Any, name: str = "alpha") -> Fraction:
+    """Read a miscoverage level as the decimal the user wrote: 0.1 means one tenth exactly."""
+    if isinstance(alpha, bool) or not isinstance(alpha, (numbers.Real, np.number)):
+        raise SnapsError(f"'{name}' must be a number between 0 and 1, got {alpha!r}")
+    if not 0 < alpha < 1:
+        raise SnapsError(f"'{name}' must lie strictly between 0 and 1, got {alpha}")
+    return alpha if isinstance(alpha, Fraction) else Fraction(str(alpha))
+
+
+def check_integer(value: Any, name: str, *, low: int, high: int | None = None) -> int:
+    """An integer of at least `low` (and at most `high`)."""
+    rule = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise SnapsError(f"'{name}' must be {rule}, got {value!r}")
+    if value < low or (high is not None and value > high):
+        raise SnapsError(f"'{name}' must be {rule}, got {value}")
+    return int(value)
+
+
+def check_number(value: Any, name: str, *, low: float, high: float = math.inf) -> float:
+    """A finite number from `low` to `high`."""
+    rule = (
+        f"a number of at least {low:g}"
+        if high == math.inf
+        else f"a number from {low:g} to {high:g}"
+    )
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.number)):
+        raise SnapsError(f"'{name}' must be {rule}, got {value!r}")
+    if not (low <= value <= high and math.isfinite(value)):
+        raise SnapsError(f"'{name}' must be {rule}, got {value}")
+    return float(value)
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise SnapsError(f"'{name}' must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_seed(seed: Any, name: str = "seed") -> int:
+    """A seed: any integer from 0 on."""
+    return check_integer(seed, name, low=0)
+
+
+def check_probs(
+    probs: Any, name: str = "probs", *, num_nodes: int | None = None, logits: bool = False
+) -> np.ndarray:
+    """Class probabilities as float64 (n, K), rows rescaled to sum to one to the last bit.
+
+    Rows may miss one by 1e-3, which lets half-precision outputs through.
+    """
+    array = to_numpy(probs, name)
+    if array.ndim != 2:
+        raise SnapsError(f"'{name}' must have shape (nodes, classes), got {array.shape}")
+    if array.dtype.kind not in "fiu":
+        raise SnapsError(f"'{name}' must hold numbers, got {array.dtype}")
+    if num_nodes is not None and len(array) != num_nodes:
+        raise SnapsError(f"'{name}' must have one row a node ({num_nodes}), got {len(array)} rows")
+    if array.shape[1] < 2:
+        raise SnapsError(f"'{name}' must have at least two classes, got {array.shape[1]}")
+    array = array.astype(np.float64)
+    sums = array.sum(axis=1)
+    if not np.isfinite(sums).all():
+        row = int(np.flatnonzero(~np.isfinite(sums))[0])
+        raise SnapsError(f"'{name}' must be finite, got {array[row].tolist()[:8]} in row {row}")
+    if logits:
+        array -= array.max(axis=1, keepdims=True)
+        np.exp(array, out=array)
+        sums = array.sum(axis=1)
+    else:
+        low = float(array.min()) if array.size else 0.0
+        if low < 0:
+            row = int(np.flatnonzero((array < 0).any(axis=1))[0])
+            raise SnapsError(
+                f"'{name}' must not be negative, got {low:g} first in row {row} "
+                "(pass logits=True if these are logits)"
+            )
+        off = np.abs(sums - 1) > 1e-3
+        if off.any():
+            row = int(np.flatnonzero(off)[0])
+            raise SnapsError(
+                f"'{name}' must sum to 1 in each row, got {sums[row]:.6g} in row {row} "
+                "(pass logits=True if these are logits)"
+            )
+    array /= sums[:, None]
+    return array
+
+
+def check_labels(
+    labels: Any, name: str = "labels", *, num_nodes: int, num_classes: int
+) -> np.ndarray:
+    """Labels as int64 (n,), -1 where unknown."""
+    array = to_numpy(labels, name)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (num_nodes,):
+        raise SnapsError(f"'{name}' must have shape ({num_nodes},), got {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise SnapsError(f"'{name}' must be integers with -1 where unknown, got {array.dtype}")
+    bad = (array < -1) | (array >= num_classes)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise SnapsError(
+            f"'{name}' must lie from 0 to {num_classes - 1}, or be -1 where unknown, "
+            f"got {array[row]} at node {row}"
+        )
+    return array.astype(np.int64)
+
+
+def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -> np.ndarray:
+    """Node positions as int64, from positions or a boolean mask; each at most once."""
+    array = to_numpy(nodes, name)
+    if array.dtype == bool:
+        if array.shape != (num_nodes,):
+            raise SnapsError(
+                f"'{name}' as a mask must have shape ({num_nodes},), got {array.shape}"
+            )
+        array = np.flatnonzero(array)
+    if array.ndim != 1:
+        raise SnapsError(f"'{name}' must be one-dimensional, got shape {array.shape}")
+    if array.size == 0:
+        if empty:
+            return np.empty(0, np.int64)
+        raise SnapsError(f"'{name}' must hold at least one node, got none")
+    if array.dtype.kind not in "iu":
+        raise SnapsError(f"'{name}' must be integer positions or a boolean mask, got {array.dtype}")
+    bad = (array < 0) | (array >= num_nodes)
+    if bad.any():
+        raise SnapsError(
+            f"'{name}' must lie from 0 to {num_nodes - 1}, got {array[np.flatnonzero(bad)[0]]}"
+        )
+    array = array.astype(np.int64)
+    counts = np.bincount(array, minlength=1)
+    if counts.max() > 1:
+        raise SnapsError(
+            f"'{name}' must not repeat a node, got {int(counts.argmax())} twice or more"
+        )
+    return array
+
+
+def check_disjoint(nodes: np.ndarray, name: str, others: np.ndarray, others_name: str) -> None:
+    """Two sets of nodes that must not share one."""
+    both = np.intersect1d(nodes, others)
+    if both.size:
+        raise SnapsError(
+            f"'{name}' must not share nodes with {others_name}, "
+            f"got {both.size} in both (first: {both[0]})"
+        )
+
+
+def check_known(labels: np.ndarray, nodes: np.ndarray, name: str) -> None:
+    """Nodes whose label is needed must have one."""
+    unknown = nodes[labels[nodes] < 0]
+    if unknown.size:
+        raise SnapsError(
+            f"'{name}' must be labelled, got {unknown.size} without a label (first: {unknown[0]})"
+        )

@@ -1,0 +1,239 @@
+"""A graph folder: nodes.parquet and edges.parquet, as teams keep graphs on disk.
+
+nodes.parquet has the columns ``id`` (integer or string), ``probs`` (list of float), ``features``
+(list of float; or a features.npz beside it, rows in the order of the nodes), ``label`` (nullable)
+and ``role`` (nullable: train, valid, tune, calib, test). edges.parquet has ``src`` and ``dst``.
+Either may be a folder of part files.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps.errors import SnapsError
+from snaps.files import atomic_path, read_npz
+from snaps.graph import Graph, features_from_arrays, locate
+
+ROLES = ("train", "valid", "tune", "calib", "test")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What a graph folder holds; all but the graph is empty when only that was asked for."""
+
+    graph: Graph
+    probs: np.ndarray
+    labels: np.ndarray
+    roles: np.ndarray
+
+    def nodes(self, *roles: str) -> np.ndarray:
+        """Positions of the nodes with one of these roles."""
+        return np.flatnonzero(np.isin(self.roles, roles))
+
+    @property
+    def tune_nodes(self) -> np.ndarray | None:
+        """Labelled nodes with role tune, else valid, else None."""
+        for role in ("tune", "valid"):
+            nodes = self.nodes(role)
+            nodes = nodes[self.labels[nodes] >= 0]
+            if nodes.size:
+                return nodes
+        return None
+
+
+def read_folder(
+    folder: str | os.PathLike[str], *, graph_only: bool = False, **options: Any
+) -> Folder:
+    """Read a graph folder; `options` go to `Graph`."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise SnapsError(f"cannot read '{root}': no such folder")
+    nodes, edges = _read(root / "nodes.parquet"), _read(root / "edges.parquet")
+    ids = _ids(nodes, "nodes.parquet", "id")
+    ends = [_ids(edges, "edges.parquet", name) for name in ("src", "dst")]
+    source, target = (
+        locate(ids, end, f"edges.parquet column '{name}'")
+        for name, end in zip(("src", "dst"), ends, strict=True)
+    )
+    features: Any = None
+    if "features" in nodes.column_names:
+        features = _lists(nodes, "features")
+    elif (beside := root / "features.npz").exists():
+        features = features_from_arrays(read_npz(beside), beside)
+        if features is None:
+            raise SnapsError(
+                f"'{beside}' must hold 'x' or 'x_data', 'x_indices', 'x_indptr', 'x_shape'"
+            )
+        if features.shape[0] != len(ids):
+            raise SnapsError(
+                f"'{beside}' must have one row a node ({len(ids)}), got {features.shape[0]}"
+            )
+    graph = Graph(np.stack([source, target]), features, len(ids), ids=ids, **options)
+    if graph_only:
+        return Folder(graph, np.empty((0, 0)), np.empty(0, np.int64), np.empty(0, "U5"))
+    return Folder(graph, _lists(nodes, "probs"), _labels(nodes), _roles(nodes))
+
+
+def write_folder(
+    folder: str | os.PathLike[str], graph: Graph, probs: Any, labels: Any = None, roles: Any = None
+) -> None:
+    """Write a graph folder that `read_folder` and the commands read.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it does not exist.
+    graph : Graph
+    probs : array (n, K)
+    labels : int array (n,), optional
+        -1 where unknown.
+    roles : str array (n,), optional
+        "" where there is none.
+    """
+    import pyarrow as pa
+
+    root = Path(folder)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SnapsError(f"cannot write '{root}': {error.strerror}") from error
+    columns: dict[str, Any] = {"id": pa.array(graph.ids), "probs": _list_array(np.asarray(probs))}
+    if labels is not None:
+        labels = np.asarray(labels)
+        columns["label"] = pa.array(labels, mask=labels < 0)
+    if roles is not None:
+        roles = np.asarray(roles)
+        columns["role"] = pa.array(roles, mask=roles == "")
+    if isinstance(graph.features, np.ndarray):
+        columns["features"] = _list_array(graph.features)
+    elif graph.features is not None:
+        x = graph.features
+        with atomic_path(root / "features.npz") as temporary, open(temporary, "wb") as file:
+            np.savez_compressed(
+                file,
+                x_data=x.data,
+                x_indices=x.indices,
+                x_indptr=x.indptr,
+                x_shape=np.array(x.shape),
+            )
+    links = graph.adjacency if graph.directed else sp.triu(graph.adjacency)
+    source, target = links.tocoo().coords
+    _write(root / "edges.parquet", {"src": graph.ids[source], "dst": graph.ids[target]})
+    _write(root / "nodes.parquet", columns)
+
+
+def _write(path: Path, columns: dict[str, Any]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with atomic_path(path) as temporary:
+        pq.write_table(pa.table(columns), temporary)
+
+
+def _list_array(table: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    offsets = np.arange(0, table.size + 1, table.shape[1], dtype=np.int64)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(table.reshape(-1)))
+
+
+def _read(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        raise SnapsError(f"cannot read '{path}': no such file")
+    try:
+        return pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise SnapsError(f"cannot read '{path}': damaged or not a Parquet file") from error
+
+
+def _column(table: Any, file: str, name: str, *, nulls: bool = False) -> Any:
+    if name not in table.column_names:
+        raise SnapsError(f"{file} must have a column '{name}', got {', '.join(table.column_names)}")
+    column = table.column(name).combine_chunks()
+    if column.null_count and not nulls:
+        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise SnapsError(f"{file} column '{name}' must not be null, got null in row {row}")
+    return column
+
+
+def _ids(table: Any, file: str, name: str) -> np.ndarray:
+    import pyarrow.types as types
+
+    column = _column(table, file, name)
+    if types.is_integer(column.type):
+        return column.to_numpy()
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        return np.array(column.to_pylist(), dtype=str)
+    raise SnapsError(f"{file} column '{name}' must be integers or strings, got {column.type}")
+
+
+def _lists(table: Any, name: str) -> np.ndarray:
+    """A list column as a table (n, width)."""
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    column = _column(table, "nodes.parquet", name)
+    kind = column.type
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        raise SnapsError(f"nodes.parquet column '{name}' must be a list of numbers, got {kind}")
+    if not (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
+        raise SnapsError(f"nodes.parquet column '{name}' must be a list of numbers, got {kind}")
+    if len(column) == 0:
+        raise SnapsError("nodes.parquet must hold at least one node, got none")
+    widths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    if (widths != widths[0]).any():
+        row = int(np.flatnonzero(widths != widths[0])[0])
+        raise SnapsError(
+            f"nodes.parquet column '{name}' must have lists of equal length ({widths[0]}), "
+            f"got {widths[row]} in row {row}"
+        )
+    values = column.flatten()
+    if values.null_count:
+        row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) // widths[0]
+        raise SnapsError(f"nodes.parquet column '{name}' must not hold nulls, got one in row {row}")
+    return values.to_numpy(zero_copy_only=False).reshape(len(column), int(widths[0]))
+
+
+def _labels(table: Any) -> np.ndarray:
+    import pyarrow.types as types
+
+    if "label" not in table.column_names:
+        return np.full(table.num_rows, -1)
+    column = _column(table, "nodes.parquet", "label", nulls=True)
+    if types.is_null(column.type):
+        return np.full(table.num_rows, -1)
+    if not types.is_integer(column.type):
+        raise SnapsError(f"nodes.parquet column 'label' must be integers, got {column.type}")
+    return column.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _roles(table: Any) -> np.ndarray:
+    import pyarrow.types as types
+
+    if "role" not in table.column_names:
+        return np.full(table.num_rows, "", "U5")
+    column = _column(table, "nodes.parquet", "role", nulls=True)
+    if types.is_null(column.type):
+        return np.full(table.num_rows, "", "U5")
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        raise SnapsError(f"nodes.parquet column 'role' must be strings, got {column.type}")
+    roles = np.array(column.fill_null("").to_pylist(), dtype=str)
+    bad = ~np.isin(roles, ("", *ROLES))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise SnapsError(
+            f"nodes.parquet column 'role' must be one of {', '.join(ROLES)} or null, "
+            f"got {str(roles[row])!r} in row {row}"
+        )
+    return roles

@@ -1,0 +1,172 @@
+"""The numba loops. They know arrays, nothing of the API above them, and no thread changes a result.
+
+Imported where used: numba takes longer to import than the rest of the library together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+
+@njit(parallel=True, cache=True)
+def cumulative_scores(probs, draws, penalty, k_reg):
+    """APS and RAPS: mass of the strictly likelier labels + draw * own mass + rank penalty."""
+    n, num_classes = probs.shape
+    out = np.empty((n, num_classes))
+    for i in prange(n):
+        order = np.argsort(-probs[i])
+        mass = 0.0
+        first = 0
+        while first < num_classes:
+            p = probs[i, order[first]]
+            last = first
+            group = 0.0
+            while last < num_classes and probs[i, order[last]] == p:
+                y = order[last]
+                # Rounding may lift the mass of all labels above one by a bit or two.
+                out[i, y] = min(mass + draws[i, y] * p, 1.0) + penalty * max(first + 1 - k_reg, 0)
+                group += p
+                last += 1
+            mass += group
+            first = last
+    return out
+
+
+@njit(parallel=True, cache=True)
+def rank_table(probs):
+    """Rank of every label: one more than the number of strictly likelier labels."""
+    n, num_classes = probs.shape
+    out = np.empty((n, num_classes), np.int64)
+    for i in prange(n):
+        order = np.argsort(-probs[i])
+        rank = 1
+        for position in range(num_classes):
+            if position and probs[i, order[position]] < probs[i, order[position - 1]]:
+                rank = position + 1
+            out[i, order[position]] = rank
+    return out
+
+
+@njit(parallel=True, cache=True)
+def neighbour_mean(indptr, indices, weights, table):
+    """Weighted mean of the neighbours' rows; a row without neighbours is its own mean."""
+    n, num_classes = table.shape
+    out = np.empty((n, num_classes))
+    for i in prange(n):
+        total = 0.0
+        for y in range(num_classes):
+            out[i, y] = 0.0
+        for entry in range(indptr[i], indptr[i + 1]):
+            weight = np.float64(weights[entry])
+            total += weight
+            j = indices[entry]
+            for y in range(num_classes):
+                out[i, y] += weight * table[j, y]
+        for y in range(num_classes):
+            out[i, y] = out[i, y] / total if total > 0.0 else table[i, y]
+    return out
+
+
+@njit(parallel=True, cache=True)
+def mixed_sizes(parts, labels, grid, rank):
+    """Number of labels below the own threshold, for every row of weights in the grid."""
+    num_parts, n, num_classes = parts.shape
+    sizes = np.empty(len(grid), np.int64)
+    for g in prange(len(grid)):
+        scores = np.zeros((n, num_classes))
+        for part in range(num_parts):
+            weight = grid[g, part]
+            if weight != 0.0:
+                for i in range(n):
+                    for y in range(num_classes):
+                        scores[i, y] += weight * parts[part, i, y]
+        own = np.empty(n)
+        for i in range(n):
+            own[i] = scores[i, labels[i]]
+        own.sort()
+        threshold = own[rank - 1]
+        count = 0
+        for i in range(n):
+            for y in range(num_classes):
+                if scores[i, y] <= threshold:
+                    count += 1
+        sizes[g] = count
+    return sizes
+
+
+@njit(parallel=True, cache=True)
+def count_splits(scores, true, first, second, single, splits, rank, ordered):
+    """Threshold and counts of each split, from counts over the pool less the calibration nodes'.
+
+    `first` and `second` are a node's two smallest scores, `single` says that the smallest is the
+    true label's. `ordered` holds, each sorted: true, all scores, first, and first and second of
+    the `single` nodes.
+    """
+    ordered_true, ordered_all, ordered_first, single_first, single_second = ordered
+    num_splits, n = splits.shape
+    num_classes = scores.shape[1]
+    thresholds = np.empty(num_splits)
+    counts = np.empty((num_splits, 4), np.int64)
+    for b in prange(num_splits):
+        own = np.empty(n)
+        for i in range(n):
+            own[i] = true[splits[b, i]]
+        threshold = np.inf
+        if rank <= n:
+            own.sort()
+            threshold = own[rank - 1]
+        covered = np.searchsorted(ordered_true, threshold, side="right")
+        size = np.searchsorted(ordered_all, threshold, side="right")
+        filled = np.searchsorted(ordered_first, threshold, side="right")
+        hit = np.searchsorted(single_first, threshold, side="right")
+        hit -= np.searchsorted(single_second, threshold, side="right")
+        for i in range(n):
+            node = splits[b, i]
+            covered -= true[node] <= threshold
+            filled -= first[node] <= threshold
+            hit -= single[node] and first[node] <= threshold and second[node] > threshold
+            for y in range(num_classes):
+                size -= scores[node, y] <= threshold
+        thresholds[b] = threshold
+        counts[b, 0] = covered
+        counts[b, 1] = size
+        counts[b, 2] = filled
+        counts[b, 3] = hit
+    return thresholds, counts
+
+
+@njit(parallel=True, cache=True)
+def count_splits_by_class(scores, labels, splits, ranks):
+    """The same with a threshold a class: every pool node is looked at in every split.
+
+    `ranks[c]` is the rank for c calibration nodes, beyond c when they are too few.
+    """
+    num_splits, n = splits.shape
+    num_nodes, num_classes = scores.shape
+    thresholds = np.full((num_splits, num_classes), np.inf)
+    counts = np.zeros((num_splits, 4), np.int64)
+    for b in prange(num_splits):
+        calibrates = np.zeros(num_nodes, np.bool_)
+        for i in range(n):
+            calibrates[splits[b, i]] = True
+        for y in range(num_classes):
+            own = np.empty(n)
+            found = 0
+            for i in range(n):
+                if labels[splits[b, i]] == y:
+                    own[found] = scores[splits[b, i], y]
+                    found += 1
+            if ranks[found] <= found:
+                thresholds[b, y] = np.sort(own[:found])[ranks[found] - 1]
+        for node in range(num_nodes):
+            if not calibrates[node]:
+                size = 0
+                for y in range(num_classes):
+                    size += scores[node, y] <= thresholds[b, y]
+                inside = scores[node, labels[node]] <= thresholds[b, labels[node]]
+                counts[b, 0] += inside
+                counts[b, 1] += size
+                counts[b, 2] += size > 0
+                counts[b, 3] += inside and size == 1
+    return thresholds, counts

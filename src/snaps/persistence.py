@@ -1,0 +1,147 @@
+"""Saving calibrated estimators: arrays and a JSON header in one .npz, no pickle.
+
+What can be computed again (aggregated scores, threshold) is computed again on loading: the same
+loops give the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps import scores as score_module
+from snaps.aggregation import score_field
+from snaps.errors import SnapsError
+from snaps.estimator import Estimator
+from snaps.files import atomic_path, read_npz
+from snaps.graph import Graph
+from snaps.predictor import DAPS, SNAPS, SplitConformal
+
+FORMAT, VERSION = "snaps-estimator", 1
+_ESTIMATORS = {cls.__name__: cls for cls in (SNAPS, DAPS, SplitConformal)}
+_SCORES = {name: getattr(score_module, name) for name in ("APS", "RAPS", "SAPS", "THR")}
+
+
+def save(estimator: Estimator, path: str | os.PathLike[str]) -> None:
+    """Write a calibrated estimator."""
+    for score in (estimator.score, estimator.score_):
+        if type(score).__name__ not in _SCORES:
+            raise SnapsError(
+                f"'score' must be one of {', '.join(_SCORES)} to be saved, "
+                f"got {type(score).__name__}"
+            )
+    parameters = {
+        name: value for name, value in vars(estimator).items() if name[0] != "_" and name[-1] != "_"
+    }
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "estimator": type(estimator).__name__,
+        "parameters": {
+            **parameters,
+            "alpha": str(estimator.alpha),
+            "score": _pack_score(estimator.score),
+        },
+        "score": _pack_score(estimator.score_),
+        "weights": estimator.weights_,
+    }
+    graph, similarity = estimator._graph, estimator._similarity_graph
+    arrays = {
+        "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
+        "own": estimator._field_.parts["own"],
+        "calib_nodes": estimator.calib_nodes_,
+        "calib_labels": estimator.calib_labels_,
+        "tune_nodes": estimator.tune_nodes_,
+    }
+    if graph is not None:
+        arrays |= {"ids": graph.ids, "directed": np.array(graph.directed)}
+        arrays |= _pack_csr("adjacency", graph.adjacency)
+    if similarity is not None:
+        arrays |= _pack_csr("similarity", similarity)
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read an estimator written by `save`.
+
+    Files that are truncated, foreign or of a newer version are refused by name; nothing in a file
+    is ever executed.
+    """
+    arrays = read_npz(path)
+    header = _read_header(arrays, path)
+    try:
+        return _rebuild(header, arrays)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        if isinstance(error, SnapsError):
+            raise
+        raise SnapsError(f"cannot load '{path}': its contents don't fit together") from error
+
+
+def _read_header(arrays: dict[str, np.ndarray], path: Any) -> dict[str, Any]:
+    try:
+        header = json.loads(arrays["header"].tobytes())
+        found, version = header["format"], header["version"]
+    except (KeyError, TypeError, ValueError):
+        found = version = None
+    if found != FORMAT:
+        raise SnapsError(f"cannot load '{path}': not a saved snaps estimator")
+    if version != VERSION:
+        raise SnapsError(f"cannot load '{path}': version {version}, this snaps reads {VERSION}")
+    return header
+
+
+def _rebuild(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Estimator:
+    parameters = dict(header["parameters"])
+    parameters["score"] = _unpack_score(parameters["score"])
+    alpha = parameters["alpha"]
+    parameters["alpha"] = Fraction(alpha) if "/" in alpha else float(alpha)
+    estimator = _ESTIMATORS[header["estimator"]](**parameters)
+    estimator._check_parameters()
+    own = arrays["own"]
+    graph = similarity = None
+    if "ids" in arrays:
+        graph = Graph(
+            _unpack_csr("adjacency", arrays, len(own)),
+            ids=arrays["ids"],
+            directed=bool(arrays["directed"]),
+            self_loops=True,
+        )
+    if "similarity_data" in arrays:
+        similarity = _unpack_csr("similarity", arrays, len(own))
+    lam, mu = header["weights"]
+    fit = estimator._mixed(
+        _unpack_score(header["score"]),
+        score_field(own, graph, similarity, estimator._parts),
+        (float(lam), float(mu)),
+    )
+    estimator._settle(
+        graph, similarity, fit, arrays["calib_nodes"], arrays["calib_labels"], arrays["tune_nodes"]
+    )
+    return estimator
+
+
+def _pack_score(score: Any) -> dict[str, Any]:
+    return {"name": type(score).__name__, **asdict(score)}
+
+
+def _unpack_score(packed: dict[str, Any]) -> Any:
+    return _SCORES[packed["name"]](**{k: v for k, v in packed.items() if k != "name"})
+
+
+def _pack_csr(name: str, matrix: sp.csr_array) -> dict[str, np.ndarray]:
+    return {f"{name}_{field}": getattr(matrix, field) for field in ("data", "indices", "indptr")}
+
+
+def _unpack_csr(name: str, arrays: dict[str, np.ndarray], n: int) -> sp.csr_array:
+    matrix = sp.csr_array(
+        tuple(arrays[f"{name}_{field}"] for field in ("data", "indices", "indptr")), shape=(n, n)
+    )
+    matrix.check_format(full_check=True)
+    return matrix

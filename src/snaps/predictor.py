@@ -1,0 +1,235 @@
+"""The estimators `SplitConformal`, `DAPS` and `SNAPS`, with the same verbs.
+
+They differ in the parts of the score field they mix and in how the weights are chosen; the rest is
+`snaps.estimator`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps.checks import check_integer, check_number
+from snaps.errors import SnapsError, SnapsWarning
+from snaps.estimator import Estimator
+from snaps.graph import Graph
+from snaps.scores import APS, Score
+from snaps.similarity import similarity_graph
+from snaps.tuning import daps_grid, snaps_grid
+
+
+class SplitConformal(Estimator):
+    """Split conformal prediction with a basic score; the graph is not used.
+
+    Parameters
+    ----------
+    alpha : float
+        Miscoverage: sets hold the true label with probability at least 1 - alpha.
+    score : Score
+        `snaps.APS()`, `snaps.RAPS()`, `snaps.SAPS()`, `snaps.THR()` or your own.
+    seed : int
+    class_conditional : bool
+        One threshold a class, so that the guarantee holds within each class; the sets grow.
+
+    Attributes
+    ----------
+    threshold_ : float, or array (K,) with class thresholds
+    scores_ : array (n, K)
+    calib_nodes_, tune_nodes_ : arrays of positions
+    score_ : Score, its parameters chosen
+
+    Examples
+    --------
+    >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+    >>> labels = np.array([0, 0, 0, 1] * 10)
+    >>> cp = SplitConformal(alpha=0.1).calibrate(None, probs, labels, nodes=np.arange(20))
+    >>> len(cp.predict_set())
+    20
+    """
+
+    def __init__(
+        self,
+        alpha: float = 0.05,
+        *,
+        score: Score = APS(),  # noqa: B008 - scores are immutable
+        seed: int = 0,
+        class_conditional: bool = False,
+    ):
+        self.alpha = alpha
+        self.score = score
+        self.seed = seed
+        self.class_conditional = class_conditional
+
+
+class DAPS(Estimator):
+    """Diffusion over links: s^ = (1 - mu) S + mu A S.
+
+    Parameters
+    ----------
+    alpha : float
+    score : Score
+    weight : float or "tune"
+        mu, the weight of the linked nodes; tuned over 0, 0.05, ..., 0.95.
+    seed : int
+    class_conditional : bool
+
+    Attributes
+    ----------
+    weights_ : (0.0, mu)
+    threshold_, scores_, score_, calib_nodes_, tune_nodes_ : see `SplitConformal`
+    """
+
+    _parts = ("own", "linked")
+
+    def __init__(
+        self,
+        alpha: float = 0.05,
+        *,
+        score: Score = APS(),  # noqa: B008
+        weight: float | Literal["tune"] = "tune",
+        seed: int = 0,
+        class_conditional: bool = False,
+    ):
+        self.alpha = alpha
+        self.score = score
+        self.weight = weight
+        self.seed = seed
+        self.class_conditional = class_conditional
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if isinstance(self.weight, str) and self.weight != "tune":
+            raise SnapsError(
+                f"'weight' must be a number from 0 to 1 or 'tune', got {self.weight!r}"
+            )
+        if self.weight != "tune":
+            check_number(self.weight, "weight", low=0, high=1)
+
+    def _grid(self) -> list[tuple[float, float]] | None:
+        return daps_grid() if self.weight == "tune" else None
+
+    def _fixed_weights(self) -> tuple[float, float]:
+        return 0.0, 0.5 if self.weight == "tune" else float(self.weight)
+
+
+class SNAPS(Estimator):
+    """Similarity-navigated adaptive prediction sets: s^ = (1 - lam - mu) S + lam As S + mu A S.
+
+    Parameters
+    ----------
+    alpha : float
+        Miscoverage: sets hold the true label with probability at least 1 - alpha.
+    score : Score
+        The basic score S.
+    k : int
+        Number of similar nodes.
+    weights : (lam, mu) or "tune"
+        lam weighs the k most similar nodes, mu the linked ones. "tune" tries all pairs of
+        multiples of 0.05 with lam + mu <= 1 on the tuning nodes.
+    seed : int
+        Fixes the draws of randomised scores and the choice of tuning nodes.
+    class_conditional : bool
+        One threshold a class, so that the guarantee holds within each class; the sets grow.
+
+    Attributes
+    ----------
+    weights_ : (lam, mu)
+    threshold_, scores_, score_, calib_nodes_, tune_nodes_ : see `SplitConformal`
+
+    Notes
+    -----
+    The guarantee is marginal and asks that calibration nodes are a random draw from the pool of
+    nodes to be predicted. A node without similar or linked nodes keeps that weight for itself.
+    Cost: the similarity graph once (see `similarity_graph`), then two sparse products.
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> from snaps.models import smoothed_regression
+    >>> data = make_graph(600, 4, seed=1)
+    >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+    >>> cp = SNAPS(alpha=0.1).calibrate(data.graph, probs, data.labels, nodes=np.arange(60, 260))
+    >>> len(cp.predict_set(np.arange(260, 600)))
+    340
+    """
+
+    _parts = ("own", "similar", "linked")
+
+    def __init__(
+        self,
+        alpha: float = 0.05,
+        *,
+        score: Score = APS(),  # noqa: B008
+        k: int = 20,
+        weights: tuple[float, float] | Literal["tune"] = "tune",
+        seed: int = 0,
+        class_conditional: bool = False,
+    ):
+        self.alpha = alpha
+        self.score = score
+        self.k = k
+        self.weights = weights
+        self.seed = seed
+        self.class_conditional = class_conditional
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_integer(self.k, "k", low=1)
+        if isinstance(self.weights, str):
+            if self.weights != "tune":
+                raise SnapsError(f"'weights' must be (lam, mu) or 'tune', got {self.weights!r}")
+            return
+        try:
+            lam, mu = self.weights
+        except (TypeError, ValueError):
+            raise SnapsError(
+                f"'weights' must be (lam, mu) or 'tune', got {self.weights!r}"
+            ) from None
+        check_number(lam, "lam", low=0, high=1)
+        check_number(mu, "mu", low=0, high=1)
+        if lam + mu > 1 + 1e-9:
+            raise SnapsError(f"'weights' must sum to at most 1, got {lam:g} + {mu:g}")
+
+    def _grid(self) -> list[tuple[float, float]] | None:
+        return snaps_grid() if isinstance(self.weights, str) else None
+
+    def _fixed_weights(self) -> tuple[float, float]:
+        if isinstance(self.weights, str):
+            return 1 / 3, 1 / 3
+        lam, mu = self.weights
+        return float(lam), float(mu)
+
+    def _similarity(self, graph: Graph | None, given: Any) -> sp.csr_array | None:
+        assert graph is not None
+        if given is not None:
+            return check_similarity(given, graph.num_nodes)
+        if graph.features is None:
+            warnings.warn(
+                "the graph has no features, so no node has similar ones: SNAPS is DAPS here",
+                SnapsWarning,
+                stacklevel=4,
+            )
+            return None
+        return similarity_graph(graph.features, self.k, ids=graph.keys)
+
+
+def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") -> sp.csr_array:
+    """A similarity graph given by the user; negative weights count as zero, the diagonal too."""
+    if not sp.issparse(similarity):
+        raise SnapsError(f"'{name}' must be a sparse matrix, got {type(similarity).__name__}")
+    if similarity.shape != (num_nodes, num_nodes):
+        raise SnapsError(
+            f"'{name}' must have shape ({num_nodes}, {num_nodes}), got {similarity.shape}"
+        )
+    matrix = sp.csr_array(similarity)
+    if not np.isfinite(matrix.data).all():
+        raise SnapsError(f"'{name}' must be finite, got nan or infinity")
+    rows = np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))
+    keep = (matrix.data > 0) & (matrix.indices != rows)
+    if keep.all():
+        return matrix
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=num_nodes))])
+    return sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), matrix.shape)

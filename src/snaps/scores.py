@@ -1,0 +1,180 @@
+"""Basic non-conformity scores: class probabilities in, one score a label out; small is plausible.
+
+Each score is a pure function of a node's probabilities and its draws. It sees no label and no role.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from snaps.checks import check_flag, check_integer, check_number
+from snaps.errors import SnapsError
+from snaps.randomness import uniforms
+
+# The grids over which RAPS is tuned by default; k_reg runs over 0, 1, ..., K - 1.
+RAPS_PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5, 1.0, 1.5)
+
+_ROWS_AT_ONCE = 1 << 16
+
+
+class Score(ABC):
+    """A basic score. Subclass it and write `compute` to bring your own."""
+
+    randomized: bool = False
+
+    @abstractmethod
+    def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """Scores (m, K) of m rows of probabilities, given uniform draws (m, K) in [0, 1).
+
+        A row's scores may depend on that row and its draws alone. `draws` is all ones for a score
+        that is not randomized.
+        """
+
+    def validate(self) -> None:  # noqa: B027 - nothing to check is a fine default
+        """Complain about parameters; called before the score is used."""
+
+
+@dataclass(frozen=True)
+class APS(Score):
+    """Adaptive prediction sets: the mass of the strictly likelier labels, plus xi times the own.
+
+    Parameters
+    ----------
+    randomized : bool
+        Draw xi uniformly for each node and label; otherwise xi is 1.
+
+    Examples
+    --------
+    >>> score_table(APS(randomized=False), np.array([[0.5, 0.3, 0.2]]))
+    array([[0.5, 0.8, 1. ]])
+    """
+
+    randomized: bool = True
+
+    def validate(self) -> None:
+        check_flag(self.randomized, "randomized")
+
+    def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        from snaps.kernels import cumulative_scores
+
+        return cumulative_scores(probs, draws, 0.0, 0)
+
+
+@dataclass(frozen=True)
+class RAPS(Score):
+    """Regularised APS: APS plus `penalty` for each rank beyond `k_reg`.
+
+    Parameters
+    ----------
+    k_reg : int or "tune"
+        Ranks that cost nothing.
+    penalty : float or "tune"
+        Cost of each further rank.
+    randomized : bool
+
+    Notes
+    -----
+    The rank of a label is one more than the number of strictly likelier labels. "tune" picks the
+    pair with the smallest sets on the tuning nodes.
+    """
+
+    k_reg: int | Literal["tune"] = "tune"
+    penalty: float | Literal["tune"] = "tune"
+    randomized: bool = True
+
+    def validate(self) -> None:
+        check_flag(self.randomized, "randomized")
+        for name, value in (("k_reg", self.k_reg), ("penalty", self.penalty)):
+            if isinstance(value, str) and value != "tune":
+                raise SnapsError(f"'{name}' must be a number or 'tune', got {value!r}")
+        if self.k_reg != "tune":
+            check_integer(self.k_reg, "k_reg", low=0)
+        if self.penalty != "tune":
+            check_number(self.penalty, "penalty", low=0)
+
+    @property
+    def needs_tuning(self) -> bool:
+        return self.k_reg == "tune" or self.penalty == "tune"
+
+    def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        from snaps.kernels import cumulative_scores
+
+        if self.k_reg == "tune" or self.penalty == "tune":
+            raise SnapsError("RAPS must have numbers for 'k_reg' and 'penalty' before it can score")
+        return cumulative_scores(probs, draws, float(self.penalty), int(self.k_reg))
+
+
+@dataclass(frozen=True)
+class SAPS(Score):
+    """Sorted adaptive prediction sets: keeps only the top probability and the ranks.
+
+    The top label scores xi * p_max; the label of rank o scores p_max + (o - 2 + xi) * weight.
+
+    Parameters
+    ----------
+    weight : float
+        Cost of each rank beyond the first.
+    randomized : bool
+        Draw xi uniformly; otherwise it is 1.
+    """
+
+    weight: float = 0.1
+    randomized: bool = True
+
+    def validate(self) -> None:
+        check_flag(self.randomized, "randomized")
+        check_number(self.weight, "weight", low=0)
+
+    def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        from snaps.kernels import rank_table
+
+        ranks = rank_table(probs)
+        top = probs.max(axis=1, keepdims=True)
+        return np.where(ranks == 1, draws * top, top + (ranks - 2 + draws) * self.weight)
+
+
+@dataclass(frozen=True)
+class THR(Score):
+    """One minus the label's probability: the smallest sets on average, the least adaptive."""
+
+    def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        return 1.0 - probs
+
+
+def check_score(score: Score, name: str = "score") -> Score:
+    """A score object with valid parameters."""
+    if not isinstance(score, Score):
+        hint = "()" if isinstance(score, type) and issubclass(score, Score) else ""
+        shown = getattr(score, "__name__", repr(score))
+        raise SnapsError(
+            f"'{name}' must be a score such as snaps.APS(), got {shown}"
+            + (f" without {hint}" if hint else "")
+        )
+    score.validate()
+    return score
+
+
+def score_table(
+    score: Score, probs: np.ndarray, keys: np.ndarray | None = None, seed: int = 0
+) -> np.ndarray:
+    """Score every node and label, some rows at a time so that draws never fill the memory."""
+    keys = np.arange(len(probs), dtype=np.uint64) if keys is None else keys
+    out = np.empty(probs.shape)
+    for start in range(0, len(probs), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        if score.randomized:
+            draws = uniforms(seed, keys[rows], probs.shape[1])
+        else:
+            draws = np.ones_like(probs[rows])
+        block = np.asarray(score.compute(probs[rows], draws), np.float64)
+        if block.shape != probs[rows].shape or not np.isfinite(block).all():
+            raise SnapsError(
+                f"'score' must give a finite score for each row and label {probs[rows].shape}, "
+                f"got {type(score).__name__} with shape {block.shape}"
+            )
+        out[rows] = block
+    return out
