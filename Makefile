@@ -1,0 +1,46 @@
+# Each target does its own set-up: python3 >= 3.11 and make are all that is needed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+DATA   := $(or $(SNAPS_DATA),$(wildcard ../shared/data))
+
+.PHONY: demo test lint bench clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.core
+	$(BIN)/snaps demo --out demo
+
+test: $(VENV)/.test
+	SNAPS_DATA="$(DATA)" $(BIN)/python -m pytest
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	SNAPS_DATA="$(DATA)" $(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) demo build dist src/*.egg-info
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "snaps needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[gnn,test]"
+	touch $@
+
+$(VENV)/.lint: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[gnn,lint]"
+	touch $@
+
+$(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[bench,gnn]"
+	touch $@

@@ -1,0 +1,445 @@
+"""The commands: demo, predict, evaluate. Results go to stdout or --out, progress to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from snaps.estimator import Estimator
+    from snaps.folder import Folder
+
+app = typer.Typer(
+    name="snaps",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Guaranteed prediction sets for node classifiers.",
+    epilog="Start with: snaps demo",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Method(StrEnum):
+    snaps = "snaps"
+    daps = "daps"
+    split = "split"
+
+
+class ScoreName(StrEnum):
+    aps = "aps"
+    raps = "raps"
+    saps = "saps"
+    thr = "thr"
+
+
+class Engine(StrEnum):
+    local = "local"
+
+
+FolderArgument = Annotated[
+    Path,
+    typer.Argument(help="Graph folder with nodes.parquet and edges.parquet.", metavar="FOLDER"),
+]
+AlphaOption = Annotated[
+    float, typer.Option(help="Miscoverage: sets hold the truth 1 - alpha often.")
+]
+SeedOption = Annotated[int, typer.Option(help="Fixes every random draw.")]
+KOption = Annotated[int, typer.Option("--k", help="Number of similar nodes (SNAPS).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        from snaps import __version__
+
+        print(f"snaps {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.")] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    epilog="Example: snaps predict mygraph --alpha 0.05 --out sets.parquet",
+)
+def predict(
+    folder: FolderArgument,
+    out: Annotated[Path, typer.Option(help="Parquet file for the sets: id, labels, size.")],
+    alpha: AlphaOption = 0.05,
+    method: Annotated[Method, typer.Option(help="How scores are corrected.")] = Method.snaps,
+    score: Annotated[ScoreName, typer.Option(help="The basic score.")] = ScoreName.aps,
+    k: KOption = 20,
+    weights: Annotated[
+        str | None, typer.Option(help="Fixed weights: 'lam,mu' for snaps, 'mu' for daps.")
+    ] = None,
+    class_conditional: Annotated[
+        bool, typer.Option("--class-conditional", help="A threshold for each class.")
+    ] = False,
+    save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
+    seed: SeedOption = 0,
+    engine: Annotated[Engine, typer.Option(help="Where to compute.")] = Engine.local,
+    as_json: JsonOption = False,
+) -> None:
+    """Write prediction sets for the nodes of a graph folder.
+
+    Nodes with role calib calibrate; role tune (else valid) chooses the weights, or a part of the
+    calibration nodes does. Sets are written for role test, else for every node that is neither
+    calib nor tune.
+    """
+    from snaps.errors import SnapsError
+    from snaps.folder import read_folder
+
+    _check_writable(out)
+    estimator = _estimator(method, score, alpha, k, weights, class_conditional, seed)
+    with _status(f"Reading {folder}"):
+        data = read_folder(folder)
+    calib = data.nodes("calib")
+    if calib.size == 0:
+        raise SnapsError(
+            "nodes.parquet column 'role' must mark calibration nodes 'calib', got none"
+        )
+    similarity = _similarity(data, method, k)
+    with _status("Calibrating"):
+        estimator.calibrate(
+            data.graph, data.probs, data.labels, calib, data.tune_nodes, similarity=similarity
+        )
+        asked = data.nodes("test")
+        if asked.size == 0:
+            import numpy as np
+
+            used = np.concatenate([calib, data.nodes("tune")])
+            asked = np.setdiff1d(np.arange(data.graph.num_nodes), used)
+        sets = estimator.predict_set(asked)
+        sets.to_parquet(out)
+        if save is not None:
+            estimator.save(save)
+    _print_prediction(_summary(estimator, data, sets, out), as_json)
+
+
+@app.command(
+    epilog="Example: snaps evaluate mygraph --splits 100 --alpha 0.05 --alpha 0.1",
+)
+def evaluate(
+    folder: FolderArgument,
+    splits: Annotated[int, typer.Option(help="Number of random calibration/test splits.")] = 100,
+    alpha: Annotated[list[float] | None, typer.Option(help="Level; may be repeated.")] = None,
+    calib: Annotated[
+        int | None, typer.Option(help="Labels spent a split; default: as many as have role calib.")
+    ] = None,
+    k: KOption = 20,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare all methods on many random splits of the labelled nodes of a folder.
+
+    The pool is every labelled node whose role is calib, test or none. Methods with something to
+    tune use role tune (else valid), or pay for tuning from the labels of a split.
+    """
+    import numpy as np
+
+    from snaps.errors import SnapsError
+    from snaps.folder import read_folder
+    from snaps.splits import evaluate_splits
+
+    with _status(f"Reading {folder}"):
+        data = read_folder(folder)
+    pool = np.flatnonzero((data.labels >= 0) & np.isin(data.roles, ("", "calib", "test")))
+    if pool.size < 2:
+        raise SnapsError(f"'{folder}' must have two labelled nodes to split, got {pool.size}")
+    role_calib = int(np.isin(pool, data.nodes("calib")).sum())
+    budget = calib or (role_calib if 0 < role_calib < pool.size else min(1000, pool.size // 2))
+    alphas = [0.05] if not alpha else list(alpha)
+    similarity = _similarity(data, Method.snaps, k)
+    methods = _compared(k, seed)
+    rows = []
+    with _bar("Evaluating", len(methods)) as advance:
+        for name, method in methods.items():
+            result = evaluate_splits(
+                method,
+                data.graph,
+                data.probs,
+                data.labels,
+                pool,
+                budget,
+                splits,
+                seed,
+                similarity,
+                tune_nodes=data.tune_nodes,
+                alphas=alphas,
+            )
+            for i, level in enumerate(alphas):
+                means = {key: float(np.mean(values[i])) for key, values in result.items()}
+                rows.append({"alpha": level, "method": name, **means})
+            advance(1)
+    rows.sort(key=lambda row: alphas.index(row["alpha"]))
+    _print_comparison(rows, splits, as_json)
+
+
+@app.command(epilog="Example: snaps demo --out demo")
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo"),
+    nodes: Annotated[int, typer.Option(help="Size of the made graph.")] = 3000,
+    alpha: AlphaOption = 0.05,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a graph, train a classifier on it, and compare APS, RAPS, DAPS and SNAPS.
+
+    Works offline. Writes a picture (demo.png), the sets of SNAPS (sets.parquet) and the graph as a
+    folder that 'snaps predict' reads (graph/).
+    """
+    from snaps.demo import run
+
+    with _bar("Demo", 5) as advance:
+        result = run(out, num_nodes=nodes, alpha=alpha, seed=seed, advance=advance)
+    _print_comparison(result.rows, result.splits, as_json)
+    if not as_json:
+        print(f"Classifier accuracy {result.accuracy:.3f} on {result.description}")
+        for path in result.files:
+            print(f"wrote {path}")
+        print(f"Next: snaps predict {out / 'graph'} --alpha {alpha:g} --out sets.parquet")
+
+
+def _estimator(
+    method: Method,
+    score: ScoreName,
+    alpha: float,
+    k: int,
+    weights: str | None,
+    class_conditional: bool,
+    seed: int,
+) -> Estimator:
+    import snaps
+
+    scores = {
+        ScoreName.aps: snaps.APS(),
+        ScoreName.raps: snaps.RAPS(),
+        ScoreName.saps: snaps.SAPS(),
+        ScoreName.thr: snaps.THR(),
+    }
+    common: dict[str, Any] = {
+        "score": scores[score],
+        "seed": seed,
+        "class_conditional": class_conditional,
+    }
+    numbers = _numbers(weights, {Method.snaps: 2, Method.daps: 1, Method.split: 0}[method], method)
+    estimator: Estimator
+    if method is Method.snaps:
+        pair: Any = "tune" if numbers is None else tuple(numbers)
+        estimator = snaps.SNAPS(alpha, k=k, weights=pair, **common)
+    elif method is Method.daps:
+        estimator = snaps.DAPS(alpha, weight="tune" if numbers is None else numbers[0], **common)
+    else:
+        estimator = snaps.SplitConformal(alpha, **common)
+    estimator._check_parameters()
+    return estimator
+
+
+def _numbers(text: str | None, count: int, method: Method) -> list[float] | None:
+    from snaps.errors import SnapsError
+
+    if text is None:
+        return None
+    rule = {2: "two numbers 'lam,mu'", 1: "one number 'mu'", 0: "left out"}[count]
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != count or count == 0:
+        raise SnapsError(f"'--weights' must be {rule} for method {method.value}, got {text!r}")
+    return numbers
+
+
+def _compared(k: int, seed: int) -> dict[str, Estimator]:
+    """The methods that evaluate and demo put side by side."""
+    import snaps
+
+    return {
+        "APS": snaps.SplitConformal(score=snaps.APS(), seed=seed),
+        "RAPS": snaps.SplitConformal(score=snaps.RAPS(), seed=seed),
+        "THR": snaps.SplitConformal(score=snaps.THR(), seed=seed),
+        "DAPS": snaps.DAPS(seed=seed),
+        "SNAPS": snaps.SNAPS(k=k, seed=seed),
+        "SNAPS on THR": snaps.SNAPS(score=snaps.THR(), k=k, seed=seed),
+    }
+
+
+def _similarity(data: Folder, method: Method, k: int) -> Any:
+    """The similarity graph with progress, for the methods that need it."""
+    from snaps.similarity import similarity_graph
+
+    if method is not Method.snaps or data.graph.features is None:
+        return None
+    return similarity_graph(data.graph.features, k, ids=data.graph.keys, progress=True)
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse an output that can't be written before the work is done, not after."""
+    import os
+
+    from snaps.errors import SnapsError
+
+    if path.is_dir():
+        raise SnapsError(f"cannot write '{path}': it is a folder")
+    if not path.parent.is_dir():
+        raise SnapsError(f"cannot write '{path}': the folder '{path.parent}' does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise SnapsError(f"cannot write '{path}': no permission in '{path.parent}'")
+
+
+def _summary(estimator: Estimator, data: Folder, sets: Any, out: Path) -> dict[str, Any]:
+    import numpy as np
+
+    sizes = sets.sizes
+    summary: dict[str, Any] = {
+        "out": str(out),
+        "method": type(estimator).__name__,
+        "score": repr(estimator.score_),
+        "alpha": estimator.alpha,
+        "weights": list(estimator.weights_),
+        "threshold": np.asarray(estimator.threshold_).tolist(),
+        "calibration_nodes": len(estimator.calib_nodes_),
+        "tuning_nodes": len(estimator.tune_nodes_),
+        "sets": len(sets),
+        "size": float(sizes.mean()) if len(sets) else None,
+        "singletons": float((sizes == 1).mean()) if len(sets) else None,
+        "empty": float((sizes == 0).mean()) if len(sets) else None,
+    }
+    labelled = sets.nodes[data.labels[sets.nodes] >= 0]
+    used = np.concatenate(
+        [estimator.calib_nodes_, estimator.tune_nodes_, data.nodes("train", "valid")]
+    )
+    labelled = np.setdiff1d(labelled, used)
+    if labelled.size:
+        truth = estimator.evaluate(data.labels, labelled)
+        summary |= {
+            "labelled": int(labelled.size),
+            "coverage": truth["coverage"],
+            "coverage_interval": truth["coverage_interval"],
+            "singleton_hit": truth["singleton_hit"],
+        }
+    return summary
+
+
+def _print_prediction(summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_finite(summary)))
+        return
+    size, lam, mu = summary["size"], *summary["weights"]
+    print(f"{summary['method']} with {summary['score']}, alpha {summary['alpha']:g}")
+    print(f"calibrated on {summary['calibration_nodes']} nodes, tuned on {summary['tuning_nodes']}")
+    if summary["method"] != "SplitConformal":
+        print(f"weights: own {1 - lam - mu:.2f}, similar {lam:.2f}, linked {mu:.2f}")
+    if size is not None:
+        print(
+            f"{summary['sets']} sets, mean size {size:.3f}, "
+            f"{summary['singletons']:.1%} single labels, {summary['empty']:.1%} empty"
+        )
+    if "coverage" in summary:
+        line = f"coverage {summary['coverage']:.4f} on {summary['labelled']} labelled nodes"
+        if summary["coverage_interval"]:
+            low, high = summary["coverage_interval"]
+            line += f" (expected between {low:.4f} and {high:.4f})"
+        print(line)
+    print(f"wrote {summary['out']}")
+
+
+def _print_comparison(rows: list[dict[str, Any]], splits: int, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_finite({"splits": splits, "results": rows})))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"Means over {splits} random splits", title_justify="left")
+    table.add_column("alpha", justify="right")
+    table.add_column("method")
+    for name in ("coverage", "size", "size (non-empty)", "singleton hits", "calib", "test"):
+        table.add_column(name, justify="right")
+    best = {
+        alpha: min(row["size"] for row in rows if row["alpha"] == alpha)
+        for alpha in {row["alpha"] for row in rows}
+    }
+    for row in rows:
+        table.add_row(
+            f"{row['alpha']:g}",
+            row["method"],
+            f"{row['coverage']:.4f}",
+            f"{row['size']:.3f}",
+            f"{row['size_nonempty']:.3f}",
+            f"{row['singleton_hit']:.1%}",
+            f"{row['n_calib']:.0f}",
+            f"{row['n_test']:.0f}",
+            style="bold" if row["size"] == best[row["alpha"]] else None,
+        )
+    Console().print(table)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: an infinite threshold becomes null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if (isinstance(value, float) and value in (float("inf"), float("-inf"))) or value != value:
+        return None
+    return value
+
+
+def _status(text: str) -> Any:
+    """A spinner on stderr while something runs, if there is somebody to see it."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(text)
+
+
+def _bar(label: str, total: int) -> Any:
+    from snaps.progress import track
+
+    return track(True, label, total)
+
+
+def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    print(f"snaps: note: {message}", file=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; every error is one line on stderr and exit code 2 (1 if it is our fault)."""
+    from snaps.errors import SnapsError
+
+    arguments = sys.argv[1:] if arguments is None else arguments
+    warnings.showwarning = _show_warning
+    try:
+        code = app(arguments, prog_name="snaps", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        if isinstance(error, SnapsError):
+            print(f"snaps: error: {error}", file=sys.stderr)
+            sys.exit(2)
+        if hasattr(error, "format_message"):
+            print(f"snaps: error: {error.format_message()}", file=sys.stderr)
+            sys.exit(2)
+        kind = type(error).__name__
+        print(f"snaps: unexpected {kind}: {error} (--debug shows details)", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
