@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-import numbers
+import os
+import reprlib
+from collections.abc import Sized
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,21 @@ import scipy.sparse as sp
 
 from snaps.errors import SnapsError
 
+_REAL = (int, float, Fraction, np.integer, np.floating)
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it: short, whatever it is."""
+    return _SHORT.repr(value)
+
 
 def to_numpy(value: Any, name: str) -> np.ndarray:
     """Take an array from a list, a NumPy array, a pandas column or a torch tensor."""
     if hasattr(value, "detach"):
+        if str(value.layout) != "torch.strided":
+            raise SnapsError(f"'{name}' must be a dense array, got a sparse tensor")
         value = value.detach().cpu()
         if str(value.dtype) == "torch.bfloat16":
             value = value.float()
@@ -25,16 +39,21 @@ def to_numpy(value: Any, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise SnapsError(f"'{name}' must be an array with rows of equal length") from None
+        lengths = sorted({len(row) if isinstance(row, Sized) else 1 for row in value})
+        raise SnapsError(f"'{name}' must have rows of equal length, got {lengths[:5]}") from None
     if array.dtype == object:
-        raise SnapsError(f"'{name}' must be an array of numbers, got objects")
+        others = [item for item in array.flat if not isinstance(item, _REAL)]
+        if others:
+            raise SnapsError(f"'{name}' must be an array of numbers, got {shown(others[0])}")
+        top = max(array.flat, key=abs)
+        raise SnapsError(f"'{name}' must hold numbers of at most 64 bits, got {shown(top)}")
     return array
 
 
 def check_alpha(alpha: Any, name: str = "alpha") -> Fraction:
     """Read a miscoverage level as the decimal the user wrote: 0.1 means one tenth exactly."""
-    if isinstance(alpha, bool) or not isinstance(alpha, (numbers.Real, np.number)):
-        raise SnapsError(f"'{name}' must be a number between 0 and 1, got {alpha!r}")
+    if isinstance(alpha, bool) or not isinstance(alpha, _REAL):
+        raise SnapsError(f"'{name}' must be a number between 0 and 1, got {shown(alpha)}")
     if not 0 < alpha < 1:
         raise SnapsError(f"'{name}' must lie strictly between 0 and 1, got {alpha}")
     return alpha if isinstance(alpha, Fraction) else Fraction(str(alpha))
@@ -44,7 +63,7 @@ def check_integer(value: Any, name: str, *, low: int, high: int | None = None) -
     """An integer of at least `low` (and at most `high`)."""
     rule = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise SnapsError(f"'{name}' must be {rule}, got {value!r}")
+        raise SnapsError(f"'{name}' must be {rule}, got {shown(value)}")
     if value < low or (high is not None and value > high):
         raise SnapsError(f"'{name}' must be {rule}, got {value}")
     return int(value)
@@ -57,8 +76,8 @@ def check_number(value: Any, name: str, *, low: float, high: float = math.inf) -
         if high == math.inf
         else f"a number from {low:g} to {high:g}"
     )
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.number)):
-        raise SnapsError(f"'{name}' must be {rule}, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, _REAL):
+        raise SnapsError(f"'{name}' must be {rule}, got {shown(value)}")
     if not (low <= value <= high and math.isfinite(value)):
         raise SnapsError(f"'{name}' must be {rule}, got {value}")
     return float(value)
@@ -67,13 +86,20 @@ def check_number(value: Any, name: str, *, low: float, high: float = math.inf) -
 def check_flag(value: Any, name: str) -> bool:
     """True or False."""
     if not isinstance(value, (bool, np.bool_)):
-        raise SnapsError(f"'{name}' must be True or False, got {value!r}")
+        raise SnapsError(f"'{name}' must be True or False, got {shown(value)}")
     return bool(value)
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
     """A seed: any integer from 0 on."""
     return check_integer(seed, name, low=0)
+
+
+def check_path(path: Any, name: str = "path") -> Path:
+    """A place in the file system."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise SnapsError(f"'{name}' must be a path, got {shown(path)}")
+    return Path(path)
 
 
 def check_probs(
@@ -90,32 +116,33 @@ def check_probs(
         raise SnapsError(f"'{name}' must hold numbers, got {array.dtype}")
     if num_nodes is not None and len(array) != num_nodes:
         raise SnapsError(f"'{name}' must have one row a node ({num_nodes}), got {len(array)} rows")
+    if len(array) == 0:
+        raise SnapsError(f"'{name}' must have at least one row, got none")
     if array.shape[1] < 2:
         raise SnapsError(f"'{name}' must have at least two classes, got {array.shape[1]}")
     array = array.astype(np.float64)
-    sums = array.sum(axis=1)
-    if not np.isfinite(sums).all():
-        row = int(np.flatnonzero(~np.isfinite(sums))[0])
-        raise SnapsError(f"'{name}' must be finite, got {array[row].tolist()[:8]} in row {row}")
+    finite = np.isfinite(array)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise SnapsError(f"'{name}' must be finite, got {array[row, column]} in row {row}")
     if logits:
         array -= array.max(axis=1, keepdims=True)
         np.exp(array, out=array)
-        sums = array.sum(axis=1)
-    else:
-        low = float(array.min()) if array.size else 0.0
-        if low < 0:
-            row = int(np.flatnonzero((array < 0).any(axis=1))[0])
-            raise SnapsError(
-                f"'{name}' must not be negative, got {low:g} first in row {row} "
-                "(pass logits=True if these are logits)"
-            )
-        off = np.abs(sums - 1) > 1e-3
-        if off.any():
-            row = int(np.flatnonzero(off)[0])
-            raise SnapsError(
-                f"'{name}' must sum to 1 in each row, got {sums[row]:.6g} in row {row} "
-                "(pass logits=True if these are logits)"
-            )
+        array /= array.sum(axis=1, keepdims=True)
+        return array
+    hint = "(if these are logits, say so: logits=True or --logits)"
+    if array.min() < 0:
+        row, column = np.argwhere(array < 0)[0]
+        raise SnapsError(
+            f"'{name}' must not be negative, got {array[row, column]:g} in row {row} {hint}"
+        )
+    sums = array.sum(axis=1)
+    off = np.abs(sums - 1) > 1e-3
+    if off.any():
+        row = int(np.flatnonzero(off)[0])
+        raise SnapsError(
+            f"'{name}' must sum to 1 in each row, got {sums[row]:.6g} in row {row} {hint}"
+        )
     array /= sums[:, None]
     return array
 

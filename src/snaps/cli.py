@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
 import warnings
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+from snaps.datasets.commands import app as datasets_app
+from snaps.experiments.commands import reproduce
 
 if TYPE_CHECKING:
     from snaps.estimator import Estimator
@@ -17,19 +22,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="snaps",
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Guaranteed prediction sets for node classifiers.",
     epilog="Start with: snaps demo",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(datasets_app)
+app.command(epilog="Example: snaps reproduce table1 --datasets cora_ml,citeseer")(reproduce)
 
 
 class Method(StrEnum):
-    snaps = "snaps"
-    daps = "daps"
-    split = "split"
+    SNAPS = "snaps"
+    DAPS = "daps"
+    SPLIT = "split"
 
 
 class ScoreName(StrEnum):
@@ -52,6 +58,7 @@ AlphaOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option(help="Fixes every random draw.")]
 KOption = Annotated[int, typer.Option("--k", help="Number of similar nodes (SNAPS).")]
+LogitsOption = Annotated[bool, typer.Option("--logits", help="The column probs holds logits.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -81,7 +88,7 @@ def predict(
     folder: FolderArgument,
     out: Annotated[Path, typer.Option(help="Parquet file for the sets: id, labels, size.")],
     alpha: AlphaOption = 0.05,
-    method: Annotated[Method, typer.Option(help="How scores are corrected.")] = Method.snaps,
+    method: Annotated[Method, typer.Option(help="How scores are corrected.")] = Method.SNAPS,
     score: Annotated[ScoreName, typer.Option(help="The basic score.")] = ScoreName.aps,
     k: KOption = 20,
     weights: Annotated[
@@ -91,6 +98,7 @@ def predict(
         bool, typer.Option("--class-conditional", help="A threshold for each class.")
     ] = False,
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
+    logits: LogitsOption = False,
     seed: SeedOption = 0,
     engine: Annotated[Engine, typer.Option(help="Where to compute.")] = Engine.local,
     as_json: JsonOption = False,
@@ -102,9 +110,12 @@ def predict(
     calib nor tune.
     """
     from snaps.errors import SnapsError
+    from snaps.files import check_writable
     from snaps.folder import read_folder
 
-    _check_writable(out)
+    # Before the work is done, not after.
+    for path in filter(None, (out, save)):
+        check_writable(path)
     estimator = _estimator(method, score, alpha, k, weights, class_conditional, seed)
     with _status(f"Reading {folder}"):
         data = read_folder(folder)
@@ -113,10 +124,16 @@ def predict(
         raise SnapsError(
             "nodes.parquet column 'role' must mark calibration nodes 'calib', got none"
         )
+    bare = calib[data.labels[calib] < 0]
+    if bare.size:
+        raise SnapsError(
+            "nodes.parquet column 'label' must be given where the role is calib, "
+            f"got null for id {data.graph.ids[bare[0]]}"
+        )
     similarity = _similarity(data, method, k)
     with _status("Calibrating"):
         estimator.calibrate(
-            data.graph, data.probs, data.labels, calib, data.tune_nodes, similarity=similarity
+            data.graph, data.probs, data.labels, calib, data.tune_nodes, similarity, logits
         )
         asked = data.nodes("test")
         if asked.size == 0:
@@ -142,6 +159,7 @@ def evaluate(
         int | None, typer.Option(help="Labels spent a split; default: as many as have role calib.")
     ] = None,
     k: KOption = 20,
+    logits: LogitsOption = False,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -152,21 +170,30 @@ def evaluate(
     """
     import numpy as np
 
+    from snaps.checks import check_alpha, check_integer
     from snaps.errors import SnapsError
     from snaps.folder import read_folder
     from snaps.splits import evaluate_splits
 
+    alphas = alpha or [0.05]
+    for level in alphas:
+        check_alpha(level)
+    check_integer(splits, "--splits", low=1)
+    methods = _compared(k, seed)
+    for method in methods.values():
+        method._check_parameters()
     with _status(f"Reading {folder}"):
         data = read_folder(folder)
     pool = np.flatnonzero((data.labels >= 0) & np.isin(data.roles, ("", "calib", "test")))
     if pool.size < 2:
         raise SnapsError(f"'{folder}' must have two labelled nodes to split, got {pool.size}")
-    role_calib = int(np.isin(pool, data.nodes("calib")).sum())
-    budget = calib or (role_calib if 0 < role_calib < pool.size else min(1000, pool.size // 2))
-    alphas = [0.05] if not alpha else list(alpha)
-    similarity = _similarity(data, Method.snaps, k)
-    methods = _compared(k, seed)
-    rows = []
+    if calib is None:
+        calib = int(np.isin(pool, data.nodes("calib")).sum())
+        if not 0 < calib < pool.size:
+            calib = min(1000, pool.size // 2)
+    check_integer(calib, "--calib", low=1, high=pool.size - 1)
+    similarity = _similarity(data, Method.SNAPS, k)
+    rows: list[dict[str, Any]] = []
     with _bar("Evaluating", len(methods)) as advance:
         for name, method in methods.items():
             result = evaluate_splits(
@@ -175,12 +202,13 @@ def evaluate(
                 data.probs,
                 data.labels,
                 pool,
-                budget,
+                calib,
                 splits,
                 seed,
                 similarity,
                 tune_nodes=data.tune_nodes,
                 alphas=alphas,
+                logits=logits,
             )
             for i, level in enumerate(alphas):
                 means = {key: float(np.mean(values[i])) for key, values in result.items()}
@@ -237,12 +265,12 @@ def _estimator(
         "seed": seed,
         "class_conditional": class_conditional,
     }
-    numbers = _numbers(weights, {Method.snaps: 2, Method.daps: 1, Method.split: 0}[method], method)
+    numbers = _numbers(weights, {Method.SNAPS: 2, Method.DAPS: 1, Method.SPLIT: 0}[method], method)
     estimator: Estimator
-    if method is Method.snaps:
+    if method is Method.SNAPS:
         pair: Any = "tune" if numbers is None else tuple(numbers)
         estimator = snaps.SNAPS(alpha, k=k, weights=pair, **common)
-    elif method is Method.daps:
+    elif method is Method.DAPS:
         estimator = snaps.DAPS(alpha, weight="tune" if numbers is None else numbers[0], **common)
     else:
         estimator = snaps.SplitConformal(alpha, **common)
@@ -283,23 +311,9 @@ def _similarity(data: Folder, method: Method, k: int) -> Any:
     """The similarity graph with progress, for the methods that need it."""
     from snaps.similarity import similarity_graph
 
-    if method is not Method.snaps or data.graph.features is None:
+    if method is not Method.SNAPS or data.graph.features is None:
         return None
     return similarity_graph(data.graph.features, k, ids=data.graph.keys, progress=True)
-
-
-def _check_writable(path: Path) -> None:
-    """Refuse an output that can't be written before the work is done, not after."""
-    import os
-
-    from snaps.errors import SnapsError
-
-    if path.is_dir():
-        raise SnapsError(f"cannot write '{path}': it is a folder")
-    if not path.parent.is_dir():
-        raise SnapsError(f"cannot write '{path}': the folder '{path.parent}' does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise SnapsError(f"cannot write '{path}': no permission in '{path.parent}'")
 
 
 def _summary(estimator: Estimator, data: Folder, sets: Any, out: Path) -> dict[str, Any]:
@@ -340,7 +354,8 @@ def _print_prediction(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(_finite(summary)))
         return
-    size, lam, mu = summary["size"], *summary["weights"]
+    size = summary["size"]
+    lam, mu = summary["weights"]
     print(f"{summary['method']} with {summary['score']}, alpha {summary['alpha']:g}")
     print(f"calibrated on {summary['calibration_nodes']} nodes, tuned on {summary['tuning_nodes']}")
     if summary["method"] != "SplitConformal":
@@ -368,8 +383,8 @@ def _print_comparison(rows: list[dict[str, Any]], splits: int, as_json: bool) ->
 
     table = Table(title=f"Means over {splits} random splits", title_justify="left")
     table.add_column("alpha", justify="right")
-    table.add_column("method")
-    for name in ("coverage", "size", "size (non-empty)", "singleton hits", "calib", "test"):
+    table.add_column("method", no_wrap=True)
+    for name in ("coverage", "size", "non-empty", "single hits", "calib", "test"):
         table.add_column(name, justify="right")
     best = {
         alpha: min(row["size"] for row in rows if row["alpha"] == alpha)
@@ -418,27 +433,33 @@ def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
     print(f"snaps: note: {message}", file=sys.stderr)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every error is one line on stderr and exit code 2 (1 if it is our fault)."""
-    from snaps.errors import SnapsError
+    from snaps.errors import SnapsError, SnapsWarning
 
-    arguments = sys.argv[1:] if arguments is None else arguments
-    warnings.showwarning = _show_warning
-    try:
-        code = app(arguments, prog_name="snaps", standalone_mode=False)
+    given = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"] or ["--help"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", SnapsWarning)
+        warnings.showwarning = _show_warning
+        try:
+            code = app(given, prog_name="snaps", standalone_mode=False)
+            sys.stdout.flush()
+        except BrokenPipeError:  # who read stdout has gone, as head does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            usage = getattr(error, "format_message", None)  # of typer's own errors
+            if usage is not None or isinstance(error, SnapsError):
+                text, code = f"error: {usage() if usage else error}", 2
+            else:
+                kind = type(error).__name__
+                text, code = f"unexpected {kind}: {error} (--debug shows details)", 1
+            print("snaps:", " ".join(text.split()), file=sys.stderr)
         sys.exit(code if isinstance(code, int) else 0)
-    except Exception as error:
-        if "--debug" in arguments:
-            raise
-        if isinstance(error, SnapsError):
-            print(f"snaps: error: {error}", file=sys.stderr)
-            sys.exit(2)
-        if hasattr(error, "format_message"):
-            print(f"snaps: error: {error.format_message()}", file=sys.stderr)
-            sys.exit(2)
-        kind = type(error).__name__
-        print(f"snaps: unexpected {kind}: {error} (--debug shows details)", file=sys.stderr)
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from snaps.checks import check_alpha, check_integer, check_seed
 from snaps.datasets import make_graph
 from snaps.errors import SnapsError
 from snaps.files import atomic_path
@@ -38,6 +39,9 @@ def run(
     out: Path, *, num_nodes: int, alpha: float, seed: int, advance: Callable[[int], None]
 ) -> DemoResult:
     """Make, train, compare, draw and write; `advance` is told of each of the five."""
+    check_alpha(alpha)
+    check_seed(seed)
+    check_integer(num_nodes, "nodes", low=200)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -9,6 +9,9 @@ from types import ModuleType
 class SnapsError(ValueError):
     """A complaint about input: one line that names the input, the rule and the value."""
 
+    def __init__(self, message: str):
+        super().__init__(" ".join(line.strip() for line in message.splitlines()))
+
 
 class SnapsWarning(UserWarning):
     """Something the user should know: the result is valid but not what they may expect."""

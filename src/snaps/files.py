@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import os
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from snaps.checks import check_path
 from snaps.errors import SnapsError
+
+
+def check_writable(path: str | os.PathLike[str]) -> Path:
+    """Where a file will lie, links followed, if it can be written there at all."""
+    target = Path(os.path.realpath(check_path(path)))
+    if target.exists() and not target.is_file():
+        kind = "a folder" if target.is_dir() else "not a regular file"
+        raise SnapsError(f"cannot write '{path}': it is {kind}")
+    if not target.parent.is_dir():
+        raise SnapsError(f"cannot write '{path}': there is no folder '{target.parent}'")
+    if not os.access(target.parent, os.W_OK):
+        raise SnapsError(f"cannot write '{path}': no permission in '{target.parent}'")
+    return target
 
 
 @contextmanager
@@ -21,23 +33,21 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Whatever goes wrong (no folder, no permission, a full disk), the old file stays as it was.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise SnapsError(f"cannot write '{target}': it is a folder")
+    target = check_writable(path)
     try:
         handle, name = tempfile.mkstemp(
             prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent
         )
         os.close(handle)
     except OSError as error:
-        raise SnapsError(f"cannot write '{target}': {error.strerror}") from error
+        raise SnapsError(f"cannot write '{path}': {error.strerror}") from error
     temporary = Path(name)
     try:
         yield temporary
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, target)
     except OSError as error:
-        raise SnapsError(f"cannot write '{target}': {error.strerror or error}") from error
+        raise SnapsError(f"cannot write '{path}': {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -51,13 +61,19 @@ def _umask() -> int:
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Read every array of an .npz archive; pickled objects are refused."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise SnapsError(f"cannot read '{path}': not an .npz archive")
-            return {name: archive[name] for name in archive.files}
+        file = open(check_path(path), "rb")
     except OSError as error:
-        raise SnapsError(f"cannot read '{path}': {error.strerror or error}") from error
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, SnapsError):
-            raise
-        raise SnapsError(f"cannot read '{path}': damaged or not an .npz archive") from error
+        raise SnapsError(f"cannot read '{path}': {error.strerror}") from error
+    with file:
+        try:
+            archive = np.load(file, allow_pickle=False)
+            arrays = {name: archive[name] for name in archive.files}
+        except Exception as error:  # zipfile, zlib and NumPy raise whatever flipped bits suggest
+            raise SnapsError(
+                f"cannot read '{path}': damaged, or not an .npz archive of plain arrays"
+            ) from error
+    # A member that is not an array comes as bytes.
+    foreign = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+    if foreign:
+        raise SnapsError(f"cannot read '{path}': '{foreign[0]}' in it is not an array")
+    return arrays

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.checks import check_flag, check_integer, to_numpy
+from snaps.checks import check_flag, check_integer, shown, to_numpy
 from snaps.errors import SnapsError
 from snaps.files import read_npz
 from snaps.randomness import node_keys
+
+_MOST_NODES = 2**31 - 1
 
 
 class Graph:
@@ -59,8 +61,10 @@ class Graph:
     ):
         if num_nodes is not None:
             num_nodes = check_integer(num_nodes, "num_nodes", low=1)
-        self.features = None if features is None else check_features(features)
+        self.features: Any = None if features is None else check_features(features)
         source, target, told = _edge_list(edges)
+        if ids is not None:
+            ids = check_ids(ids, "'ids'")
         counts = {
             "num_nodes": num_nodes,
             "features": None if self.features is None else self.features.shape[0],
@@ -68,18 +72,20 @@ class Graph:
             "ids": None if ids is None else len(ids),
         }
         known = {name: count for name, count in counts.items() if count is not None}
+        listed = ", ".join(f"'{name}' {count}" for name, count in known.items())
         if len(set(known.values())) > 1:
-            listed = ", ".join(f"'{name}' {count}" for name, count in known.items())
             raise SnapsError(f"the number of nodes must agree, got {listed}")
+        if known and not 1 <= max(known.values()) <= _MOST_NODES:
+            raise SnapsError(f"the number of nodes must lie from 1 to {_MOST_NODES}, got {listed}")
         if known:
             self.num_nodes = next(iter(known.values()))
         elif source.size:
-            self.num_nodes = int(max(source.max(), target.max())) + 1
+            self.num_nodes = min(int(max(source.max(), target.max())) + 1, _MOST_NODES)
         else:
             raise SnapsError("'num_nodes' must be given for a graph without edges and features")
         if source.size and (top := int(max(source.max(), target.max()))) >= self.num_nodes:
             raise SnapsError(f"'edges' must lie from 0 to {self.num_nodes - 1}, got {top}")
-        self.ids = _check_ids(ids, self.num_nodes)
+        self.ids = np.arange(self.num_nodes) if ids is None else ids
         self.directed = check_flag(directed, "directed")
         self.adjacency = self._build(source, target, check_flag(self_loops, "self_loops"))
 
@@ -104,7 +110,8 @@ class Graph:
 
     def positions(self, ids: Any) -> np.ndarray:
         """Where the nodes with these ids stand."""
-        return locate(self.ids, np.atleast_1d(np.asarray(ids)), "'ids'")
+        wanted = [ids] if isinstance(ids, (str, int, np.integer)) else ids
+        return locate(self.ids, check_ids(wanted, "'ids'", unique=False), "'ids'")
 
     @property
     def num_edges(self) -> int:
@@ -124,7 +131,8 @@ class Graph:
         edges = getattr(data, "edge_index", None)
         if edges is None:
             raise SnapsError(f"'data' must have an edge_index, got {type(data).__name__} without")
-        return cls(edges, features=getattr(data, "x", None), num_nodes=data.num_nodes, **options)
+        num_nodes = getattr(data, "num_nodes", None)
+        return cls(edges, features=getattr(data, "x", None), num_nodes=num_nodes, **options)
 
     @classmethod
     def from_networkx(cls, graph: Any, features: Any = None, **options: Any) -> Graph:
@@ -140,6 +148,8 @@ class Graph:
         if not hasattr(graph, "nodes") or not hasattr(graph, "edges"):
             raise SnapsError(f"'graph' must be a NetworkX graph, got {type(graph).__name__}")
         nodes = list(graph.nodes)
+        if not nodes:
+            raise SnapsError("'graph' must have at least one node, got none")
         position = {node: i for i, node in enumerate(nodes)}
         edges = np.array([(position[u], position[v]) for u, v in graph.edges()], np.int64)
         if isinstance(features, str):
@@ -148,9 +158,9 @@ class Graph:
             missing = next((node for node in nodes if features.get(node) is None), None)
             if missing is not None:
                 raise SnapsError(
-                    f"'features' must be given for every node, got none for {missing!r}"
+                    f"'features' must be given for every node, got none for {shown(missing)}"
                 )
-            features = np.array([np.asarray(features[node], np.float64) for node in nodes])
+            features = [to_numpy(features[node], "features") for node in nodes]
         integers = all(isinstance(node, (int, np.integer)) for node in nodes)
         ids = np.array(nodes if integers else [str(node) for node in nodes])
         return cls(edges.reshape(-1, 2).T, features, len(nodes), ids=ids, **options)
@@ -174,7 +184,8 @@ def graph_from_arrays(arrays: Mapping[str, np.ndarray], path: Any, **options: An
     for name in ("adj_indptr", "adj_indices"):
         if name not in arrays:
             raise SnapsError(f"'{path}' must hold the array '{name}', got {sorted(arrays)[:8]}")
-    adjacency = _csr(arrays, "adj", path, (len(arrays["adj_indptr"]) - 1,) * 2)
+    shape = (arrays["adj_indptr"].size - 1,) * 2
+    adjacency = csr_from_arrays(arrays, "adj", f"'{path}'", shape)
     return Graph(adjacency, features_from_arrays(arrays, path), **options)
 
 
@@ -185,12 +196,15 @@ def features_from_arrays(arrays: Mapping[str, np.ndarray], path: Any) -> Any:
     missing = {"x_data", "x_indices", "x_shape"} - set(arrays)
     if missing:
         raise SnapsError(f"'{path}' must hold the array '{min(missing)}' beside 'x_indptr'")
-    return _csr(arrays, "x", path, tuple(int(size) for size in arrays["x_shape"]))
+    shape = tuple(arrays["x_shape"].reshape(-1).tolist())
+    return csr_from_arrays(arrays, "x", f"'{path}'", shape)
 
 
 def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> np.ndarray:
     """Positions of `wanted` among unique `ids`."""
-    if ids.dtype.kind != wanted.dtype.kind and {ids.dtype.kind, wanted.dtype.kind} != {"i", "u"}:
+    if wanted.size == 0:
+        return np.empty(0, np.int64)
+    if (ids.dtype.kind == "U") != (wanted.dtype.kind == "U"):
         raise SnapsError(f"{name} must be of the type of the nodes' ids, got {wanted.dtype}")
     n = len(ids)
     if ids.dtype.kind in "iu" and ids[0] == 0 and ids[-1] == n - 1 and (np.diff(ids) == 1).all():
@@ -198,34 +212,43 @@ def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> np.ndarray:
         place = wanted.astype(np.int64, copy=False)
     else:
         order = np.argsort(ids, kind="stable")
-        found = np.minimum(np.searchsorted(ids[order], wanted), n - 1)
-        place = order[found]
+        # Searched for in the ids' own type: between types NumPy would search among floats. What
+        # the cast changes is no id, as the comparison then tells.
+        found = np.searchsorted(ids[order], wanted.astype(ids.dtype))
+        place = order[np.minimum(found, n - 1)]
         missing = ids[place] != wanted
     if missing.any():
         raise SnapsError(f"{name} must name nodes of the graph, got {wanted[missing][0]}")
     return place
 
 
-def _csr(arrays: Mapping[str, np.ndarray], name: str, path: Any, shape: Any) -> sp.csr_array:
+def csr_from_arrays(
+    arrays: Mapping[str, np.ndarray], name: str, file: str, shape: Any
+) -> sp.csr_array:
+    """The matrix that the arrays `name`_indptr, `name`_indices and `name`_data (or ones) make."""
     indptr, indices = arrays[f"{name}_indptr"], arrays[f"{name}_indices"]
     data = arrays.get(f"{name}_data")
-    if data is None:
-        data = np.ones(len(indices), np.float32)
     try:
+        if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
+            raise TypeError("indptr and indices must be integers")  # SciPy would cut floats
+        if data is None:
+            data = np.ones(indices.shape, np.float32)
         matrix = sp.csr_array((data, indices, indptr), shape=shape)
         matrix.check_format(full_check=True)
-    except (ValueError, TypeError) as error:
-        raise SnapsError(f"'{path}' must hold a valid sparse matrix '{name}_*': {error}") from error
+    except Exception as error:  # SciPy has no one error for what may be wrong
+        raise SnapsError(f"{file} must hold a valid sparse matrix '{name}_*': {error}") from error
     return matrix
 
 
 def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr_array:
     """Features as a float array (n, d), dense or CSR, all finite."""
-    if hasattr(features, "is_sparse") and str(features.layout) != "torch.strided":
-        features = _from_torch_sparse(features)
+    if _is_torch_sparse(features):
+        features = _from_torch_sparse(features, name)
     if sp.issparse(features):
         table = sp.csr_array(features)
-        table.sum_duplicates()
+        if not table.has_canonical_format:
+            table = table.copy()  # or the user's own matrix would change
+            table.sum_duplicates()
         values = table.data
     else:
         table = values = to_numpy(features, name)
@@ -233,7 +256,7 @@ def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr
         raise SnapsError(f"'{name}' must have shape (nodes, features), got {table.shape}")
     if values.dtype.kind not in "fiub":
         raise SnapsError(f"'{name}' must hold numbers, got {values.dtype}")
-    if values.dtype.kind != "f" or values.dtype.itemsize < 4:
+    if values.dtype not in (np.float32, np.float64):
         table = table.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = int(np.flatnonzero(~np.isfinite(values).reshape(-1))[0])
@@ -245,18 +268,26 @@ def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr
     return table
 
 
-def _from_torch_sparse(tensor: Any) -> sp.coo_array:
+def _is_torch_sparse(value: Any) -> bool:
+    return hasattr(value, "detach") and str(value.layout) != "torch.strided"
+
+
+def _from_torch_sparse(tensor: Any, name: str) -> sp.coo_array:
+    if tensor.dim() != 2:
+        raise SnapsError(f"'{name}' must have two dimensions, got shape {tuple(tensor.shape)}")
     coo = tensor.detach().cpu().to_sparse_coo().coalesce()
     row, column = coo.indices().numpy()
-    return sp.coo_array((coo.values().numpy(), (row, column)), shape=tuple(coo.shape))
+    return sp.coo_array((to_numpy(coo.values(), name), (row, column)), shape=tuple(coo.shape))
 
 
 def _edge_list(edges: Any) -> tuple[np.ndarray, np.ndarray, int | None]:
     """Sources, targets, and the number of nodes if `edges` tells."""
     if edges is None:
         return np.empty(0, np.int64), np.empty(0, np.int64), None
+    if _is_torch_sparse(edges):
+        edges = _from_torch_sparse(edges, "edges")
     if sp.issparse(edges):
-        if edges.shape[0] != edges.shape[1]:
+        if edges.ndim != 2 or edges.shape[0] != edges.shape[1]:
             raise SnapsError(f"'edges' as a matrix must be square, got {edges.shape}")
         coo = sp.coo_array(edges)
         keep = coo.data != 0
@@ -280,18 +311,21 @@ def _edge_list(edges: Any) -> tuple[np.ndarray, np.ndarray, int | None]:
     return array[0], array[1], None
 
 
-def _check_ids(ids: Any, num_nodes: int) -> np.ndarray:
-    if ids is None:
-        return np.arange(num_nodes)
-    array = ids if isinstance(ids, np.ndarray) else np.asarray(ids)
-    if array.dtype.kind == "O" and all(isinstance(item, str) for item in array):
+def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:
+    """The nodes' own names: a list of integers or of strings, none twice unless told otherwise."""
+    try:
+        array = np.asarray(ids)
+    except (TypeError, ValueError):  # rows of unequal length, a tensor on another device
+        array = np.empty((), object)
+    if array.dtype == object and all(isinstance(item, str) for item in array.flat):
         array = array.astype(str)
-    if array.ndim != 1 or array.dtype.kind not in "iuU":
-        raise SnapsError(f"'ids' must be integers or strings, got {array.dtype} {array.shape}")
-    ordered = np.sort(array)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if repeated.size:
-        raise SnapsError(f"'ids' must be unique, got {repeated[0]} twice or more")
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuU"):
+        raise SnapsError(f"{name} must be a list of integers or of strings, got {shown(ids)}")
+    if unique:
+        ordered = np.sort(array)
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        if repeated.size:
+            raise SnapsError(f"{name} must be unique, got {repeated[0]} twice or more")
     return array
 
 

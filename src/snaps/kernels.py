@@ -84,8 +84,7 @@ def mixed_sizes(parts, labels, grid, rank):
         own = np.empty(n)
         for i in range(n):
             own[i] = scores[i, labels[i]]
-        own.sort()
-        threshold = own[rank - 1]
+        threshold = np.partition(own, rank - 1)[rank - 1]
         count = 0
         for i in range(n):
             for y in range(num_classes):
@@ -114,8 +113,7 @@ def count_splits(scores, true, first, second, single, splits, rank, ordered):
             own[i] = true[splits[b, i]]
         threshold = np.inf
         if rank <= n:
-            own.sort()
-            threshold = own[rank - 1]
+            threshold = np.partition(own, rank - 1)[rank - 1]
         covered = np.searchsorted(ordered_true, threshold, side="right")
         size = np.searchsorted(ordered_all, threshold, side="right")
         filled = np.searchsorted(ordered_first, threshold, side="right")

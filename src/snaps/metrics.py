@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps.checks import check_alpha, check_known, check_labels
+from snaps.checks import check_alpha, check_known, check_labels, shown
 from snaps.errors import SnapsError
 from snaps.sets import PredictionSets
 
@@ -15,10 +15,18 @@ from snaps.sets import PredictionSets
 STRATA = ((0, 1), (2, 3), (4, 10), (11, 100), (101, 1000))
 
 
-def _hits(sets: PredictionSets, labels: Any) -> np.ndarray:
-    """Whether each set holds its node's label."""
+def _sizes(sets: PredictionSets) -> np.ndarray:
+    """Sizes of at least one set."""
+    if not isinstance(sets, PredictionSets):
+        raise SnapsError(f"'sets' must be PredictionSets, got {type(sets).__name__}")
     if len(sets) == 0:
         raise SnapsError("'sets' must hold at least one set, got none")
+    return sets.sizes
+
+
+def _hits(sets: PredictionSets, labels: Any) -> np.ndarray:
+    """Whether each set holds its node's label."""
+    _sizes(sets)
     checked = check_labels(labels, num_nodes=sets.num_nodes, num_classes=sets.mask.shape[1])
     check_known(checked, sets.nodes, "labels")
     return sets.mask[np.arange(len(sets)), checked[sets.nodes]]
@@ -31,18 +39,18 @@ def coverage(sets: PredictionSets, labels: Any) -> float:
 
 def size(sets: PredictionSets, labels: Any = None) -> float:
     """Mean number of labels, over all sets; no labels are needed."""
-    return float(sets.sizes.mean())
+    return float(_sizes(sets).mean())
 
 
 def size_nonempty(sets: PredictionSets, labels: Any = None) -> float:
     """Mean number of labels over the sets that are not empty; nan when all are."""
-    sizes = sets.sizes[sets.sizes > 0]
-    return float(sizes.mean()) if sizes.size else float("nan")
+    sizes = _sizes(sets)
+    return float(sizes[sizes > 0].mean()) if sizes.any() else float("nan")
 
 
 def empty(sets: PredictionSets, labels: Any = None) -> float:
     """Share of sets without any label."""
-    return float((sets.sizes == 0).mean())
+    return float((_sizes(sets) == 0).mean())
 
 
 def singleton_hit(sets: PredictionSets, labels: Any) -> float:
@@ -68,10 +76,13 @@ def sscv(
     """
     hits, sizes = _hits(sets, labels), sets.sizes
     target = 1 - float(check_alpha(alpha))
-    within = [(sizes >= low) & (sizes <= high) for low, high in strata]
+    try:
+        within = [(sizes >= low) & (sizes <= high) for low, high in strata]
+    except (TypeError, ValueError):
+        raise SnapsError(f"'strata' must be pairs of sizes, got {shown(strata)}") from None
     gaps = [abs(hits[inside].mean() - target) for inside in within if inside.any()]
     if not gaps:
-        raise SnapsError(f"'strata' must cover the sizes that occur, got {list(strata)}")
+        raise SnapsError(f"'strata' must cover the sizes that occur, got {shown(strata)}")
     return float(max(gaps))
 
 

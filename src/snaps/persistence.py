@@ -17,11 +17,13 @@ import scipy.sparse as sp
 
 from snaps import scores as score_module
 from snaps.aggregation import score_field
+from snaps.checks import check_disjoint, check_known, check_labels, check_nodes
 from snaps.errors import SnapsError
 from snaps.estimator import Estimator
 from snaps.files import atomic_path, read_npz
-from snaps.graph import Graph
-from snaps.predictor import DAPS, SNAPS, SplitConformal
+from snaps.graph import Graph, csr_from_arrays
+from snaps.predictor import DAPS, SNAPS, SplitConformal, check_similarity, check_weights
+from snaps.scores import check_score
 
 FORMAT, VERSION = "snaps-estimator", 1
 _ESTIMATORS = {cls.__name__: cls for cls in (SNAPS, DAPS, SplitConformal)}
@@ -30,11 +32,13 @@ _SCORES = {name: getattr(score_module, name) for name in ("APS", "RAPS", "SAPS",
 
 def save(estimator: Estimator, path: str | os.PathLike[str]) -> None:
     """Write a calibrated estimator."""
-    for score in (estimator.score, estimator.score_):
-        if type(score).__name__ not in _SCORES:
+    for kind, known, what in (
+        (type(estimator), _ESTIMATORS, "the estimator"),
+        (type(estimator.score), _SCORES, "'score'"),
+    ):
+        if known.get(kind.__name__) is not kind:
             raise SnapsError(
-                f"'score' must be one of {', '.join(_SCORES)} to be saved, "
-                f"got {type(score).__name__}"
+                f"{what} must be one of {', '.join(known)} to be saved, got {kind.__name__}"
             )
     parameters = {
         name: value for name, value in vars(estimator).items() if name[0] != "_" and name[-1] != "_"
@@ -53,7 +57,7 @@ def save(estimator: Estimator, path: str | os.PathLike[str]) -> None:
     }
     graph, similarity = estimator._graph, estimator._similarity_graph
     arrays = {
-        "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
+        "header": np.frombuffer(json.dumps(header, default=_plain).encode(), np.uint8),
         "own": estimator._field_.parts["own"],
         "calib_nodes": estimator.calib_nodes_,
         "calib_labels": estimator.calib_labels_,
@@ -71,16 +75,18 @@ def save(estimator: Estimator, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Any:
     """Read an estimator written by `save`.
 
-    Files that are truncated, foreign or of a newer version are refused by name; nothing in a file
-    is ever executed.
+    Files that are truncated, foreign, tampered with or of a newer version are refused by name;
+    nothing in a file is ever executed.
     """
     arrays = read_npz(path)
     header = _read_header(arrays, path)
     try:
         return _rebuild(header, arrays)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, SnapsError):
-            raise
+    except SnapsError as error:
+        raise SnapsError(f"cannot load '{path}': {error}") from error
+    except KeyError as error:
+        raise SnapsError(f"cannot load '{path}': {error} is missing or unknown") from error
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise SnapsError(f"cannot load '{path}': its contents don't fit together") from error
 
 
@@ -105,26 +111,39 @@ def _rebuild(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Estimator
     estimator = _ESTIMATORS[header["estimator"]](**parameters)
     estimator._check_parameters()
     own = arrays["own"]
+    if own.ndim != 2 or own.dtype != np.float64 or not np.isfinite(own).all():
+        raise SnapsError(f"'own' must be finite scores (n, K), got {own.dtype} {own.shape}")
+    n, num_classes = own.shape
+    calib = check_nodes(arrays["calib_nodes"], "calib_nodes", num_nodes=n)
+    tune = check_nodes(arrays["tune_nodes"], "tune_nodes", num_nodes=n, empty=True)
+    check_disjoint(tune, "tune_nodes", calib, "'calib_nodes'")
+    labels = check_labels(
+        arrays["calib_labels"], "calib_labels", num_nodes=len(calib), num_classes=num_classes
+    )
+    check_known(labels, np.arange(len(calib)), "calib_labels")
     graph = similarity = None
     if "ids" in arrays:
         graph = Graph(
-            _unpack_csr("adjacency", arrays, len(own)),
+            csr_from_arrays(arrays, "adjacency", "it", (n, n)),
             ids=arrays["ids"],
             directed=bool(arrays["directed"]),
             self_loops=True,
         )
+    elif len(estimator._parts) > 1:
+        raise SnapsError(f"'ids' must be given for {type(estimator).__name__}, got none")
     if "similarity_data" in arrays:
-        similarity = _unpack_csr("similarity", arrays, len(own))
-    lam, mu = header["weights"]
-    fit = estimator._mixed(
-        _unpack_score(header["score"]),
-        score_field(own, graph, similarity, estimator._parts),
-        (float(lam), float(mu)),
-    )
-    estimator._settle(
-        graph, similarity, fit, arrays["calib_nodes"], arrays["calib_labels"], arrays["tune_nodes"]
-    )
+        similarity = check_similarity(csr_from_arrays(arrays, "similarity", "it", (n, n)), n)
+    lam, mu = check_weights(header["weights"])
+    score = check_score(_unpack_score(header["score"]))
+    field = score_field(own, graph, similarity, estimator._parts)
+    fit = estimator._mixed(score, field, (lam, mu))
+    estimator._settle(graph, similarity, fit, calib, labels, tune)
     return estimator
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's, for JSON."""
+    return value.tolist()
 
 
 def _pack_score(score: Any) -> dict[str, Any]:
@@ -137,11 +156,3 @@ def _unpack_score(packed: dict[str, Any]) -> Any:
 
 def _pack_csr(name: str, matrix: sp.csr_array) -> dict[str, np.ndarray]:
     return {f"{name}_{field}": getattr(matrix, field) for field in ("data", "indices", "indptr")}
-
-
-def _unpack_csr(name: str, arrays: dict[str, np.ndarray], n: int) -> sp.csr_array:
-    matrix = sp.csr_array(
-        tuple(arrays[f"{name}_{field}"] for field in ("data", "indices", "indptr")), shape=(n, n)
-    )
-    matrix.check_format(full_check=True)
-    return matrix

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.checks import check_integer, check_number
+from snaps.checks import check_integer, check_number, shown
 from snaps.errors import SnapsError, SnapsWarning
 from snaps.estimator import Estimator
 from snaps.graph import Graph
@@ -101,12 +101,12 @@ class DAPS(Estimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if isinstance(self.weight, str) and self.weight != "tune":
-            raise SnapsError(
-                f"'weight' must be a number from 0 to 1 or 'tune', got {self.weight!r}"
-            )
-        if self.weight != "tune":
+        if not isinstance(self.weight, str):
             check_number(self.weight, "weight", low=0, high=1)
+        elif self.weight != "tune":
+            raise SnapsError(
+                f"'weight' must be a number from 0 to 1 or 'tune', got {shown(self.weight)}"
+            )
 
     def _grid(self) -> list[tuple[float, float]] | None:
         return daps_grid() if self.weight == "tune" else None
@@ -178,20 +178,8 @@ class SNAPS(Estimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_integer(self.k, "k", low=1)
-        if isinstance(self.weights, str):
-            if self.weights != "tune":
-                raise SnapsError(f"'weights' must be (lam, mu) or 'tune', got {self.weights!r}")
-            return
-        try:
-            lam, mu = self.weights
-        except (TypeError, ValueError):
-            raise SnapsError(
-                f"'weights' must be (lam, mu) or 'tune', got {self.weights!r}"
-            ) from None
-        check_number(lam, "lam", low=0, high=1)
-        check_number(mu, "mu", low=0, high=1)
-        if lam + mu > 1 + 1e-9:
-            raise SnapsError(f"'weights' must sum to at most 1, got {lam:g} + {mu:g}")
+        if not (isinstance(self.weights, str) and self.weights == "tune"):
+            check_weights(self.weights)
 
     def _grid(self) -> list[tuple[float, float]] | None:
         return snaps_grid() if isinstance(self.weights, str) else None
@@ -199,8 +187,7 @@ class SNAPS(Estimator):
     def _fixed_weights(self) -> tuple[float, float]:
         if isinstance(self.weights, str):
             return 1 / 3, 1 / 3
-        lam, mu = self.weights
-        return float(lam), float(mu)
+        return check_weights(self.weights)
 
     def _similarity(self, graph: Graph | None, given: Any) -> sp.csr_array | None:
         assert graph is not None
@@ -216,6 +203,18 @@ class SNAPS(Estimator):
         return similarity_graph(graph.features, self.k, ids=graph.keys)
 
 
+def check_weights(weights: Any, name: str = "weights") -> tuple[float, float]:
+    """A pair (lam, mu) that leaves no negative weight for the node itself."""
+    try:
+        lam, mu = weights
+    except (TypeError, ValueError):
+        raise SnapsError(f"'{name}' must be (lam, mu) or 'tune', got {shown(weights)}") from None
+    lam, mu = check_number(lam, "lam", low=0, high=1), check_number(mu, "mu", low=0, high=1)
+    if lam + mu > 1 + 1e-9:
+        raise SnapsError(f"'{name}' must sum to at most 1, got {lam:g} + {mu:g}")
+    return lam, mu
+
+
 def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") -> sp.csr_array:
     """A similarity graph given by the user; negative weights count as zero, the diagonal too."""
     if not sp.issparse(similarity):
@@ -224,10 +223,15 @@ def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") 
         raise SnapsError(
             f"'{name}' must have shape ({num_nodes}, {num_nodes}), got {similarity.shape}"
         )
-    matrix = sp.csr_array(similarity)
-    if not np.isfinite(matrix.data).all():
-        raise SnapsError(f"'{name}' must be finite, got nan or infinity")
+    if similarity.dtype.kind not in "fiub":
+        raise SnapsError(f"'{name}' must hold numbers, got {similarity.dtype}")
+    matrix = sp.csr_array(similarity, dtype=np.float64)
     rows = np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))
+    bad = np.flatnonzero(~np.isfinite(matrix.data))
+    if bad.size:
+        raise SnapsError(
+            f"'{name}' must be finite, got {matrix.data[bad[0]]} in row {rows[bad[0]]}"
+        )
     keep = (matrix.data > 0) & (matrix.indices != rows)
     if keep.all():
         return matrix

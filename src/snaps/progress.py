@@ -29,6 +29,9 @@ def track(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    # Where nobody watches, a bar would leave an empty line behind.
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task(label, total=total)
         yield lambda count: progress.advance(task, count)

@@ -31,7 +31,7 @@ def _mix(z: np.ndarray) -> np.ndarray:
 def hashes(seed: int, keys: np.ndarray, streams: np.ndarray | int) -> np.ndarray:
     """Hash (seed, key, stream) to 64-bit words; `keys` and `streams` broadcast."""
     with np.errstate(over="ignore"):
-        state = _mix(np.array([seed % 2**64], np.uint64) + _GOLDEN)
+        state = _mix(np.array([int(seed) % 2**64], np.uint64) + _GOLDEN)
         state = _mix((state ^ np.asarray(keys).astype(np.uint64)) + _GOLDEN)
         return _mix((state ^ np.asarray(streams, np.int64).astype(np.uint64)) + _GOLDEN)
 

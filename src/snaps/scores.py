@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from snaps.checks import check_flag, check_integer, check_number
+from snaps.checks import check_flag, check_integer, check_number, shown
 from snaps.errors import SnapsError
 from snaps.randomness import uniforms
 
@@ -90,10 +90,10 @@ class RAPS(Score):
         check_flag(self.randomized, "randomized")
         for name, value in (("k_reg", self.k_reg), ("penalty", self.penalty)):
             if isinstance(value, str) and value != "tune":
-                raise SnapsError(f"'{name}' must be a number or 'tune', got {value!r}")
-        if self.k_reg != "tune":
+                raise SnapsError(f"'{name}' must be a number or 'tune', got {shown(value)}")
+        if not isinstance(self.k_reg, str):
             check_integer(self.k_reg, "k_reg", low=0)
-        if self.penalty != "tune":
+        if not isinstance(self.penalty, str):
             check_number(self.penalty, "penalty", low=0)
 
     @property
@@ -148,12 +148,7 @@ class THR(Score):
 def check_score(score: Score, name: str = "score") -> Score:
     """A score object with valid parameters."""
     if not isinstance(score, Score):
-        hint = "()" if isinstance(score, type) and issubclass(score, Score) else ""
-        shown = getattr(score, "__name__", repr(score))
-        raise SnapsError(
-            f"'{name}' must be a score such as snaps.APS(), got {shown}"
-            + (f" without {hint}" if hint else "")
-        )
+        raise SnapsError(f"'{name}' must be a score such as snaps.APS(), got {shown(score)}")
     score.validate()
     return score
 

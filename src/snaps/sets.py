@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from snaps.checks import check_nodes, to_numpy
+from snaps.checks import check_integer, check_nodes, to_numpy
 from snaps.errors import SnapsError, require
 from snaps.files import atomic_path
+from snaps.graph import check_ids
 
 
 class PredictionSets:
@@ -42,11 +43,14 @@ class PredictionSets:
                 f"'mask' must be a boolean array (nodes, classes), "
                 f"got {self.mask.dtype} {self.mask.shape}"
             )
-        if nodes is None:
-            nodes = np.arange(len(self.mask))
-        self.num_nodes = int(np.max(nodes, initial=-1)) + 1 if num_nodes is None else num_nodes
-        self.nodes = check_nodes(nodes, "nodes", num_nodes=self.num_nodes, empty=True)
-        self.ids = self.nodes if ids is None else np.asarray(ids)
+        places = np.arange(len(self.mask)) if nodes is None else to_numpy(nodes, "nodes")
+        if num_nodes is None:
+            # Positions tell the last node; a mask has an entry for each.
+            positions = places.dtype.kind in "iu"
+            num_nodes = int(places.max(initial=0)) + 1 if positions else max(1, places.size)
+        self.num_nodes = check_integer(num_nodes, "num_nodes", low=1)
+        self.nodes = check_nodes(places, "nodes", num_nodes=self.num_nodes, empty=True)
+        self.ids = self.nodes if ids is None else check_ids(ids, "'ids'", unique=False)
         for name, array in (("nodes", self.nodes), ("ids", self.ids)):
             if len(array) != len(self.mask):
                 raise SnapsError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +17,7 @@ from snaps.checks import (
     check_labels,
     check_nodes,
     check_seed,
+    shown,
 )
 from snaps.conformal import conformal_rank, fewest_nodes
 from snaps.errors import SnapsError, SnapsWarning
@@ -90,16 +91,20 @@ def evaluate_splits(
     ((100,), True)
     """
     if not isinstance(method, Estimator):
-        raise SnapsError(f"'method' must be an estimator such as snaps.SNAPS(), got {method!r}")
+        raise SnapsError(
+            f"'method' must be an estimator such as snaps.SNAPS(), got {shown(method)}"
+        )
     method._check_parameters()
+    if alphas is not None and (not isinstance(alphas, Sized) or len(alphas) == 0):
+        raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
     levels = [check_alpha(a, "alphas") for a in ([method.alpha] if alphas is None else alphas)]
-    if not levels:
-        raise SnapsError("'alphas' must hold at least one level, got none")
     inputs = method._prepare(graph, probs, similarity, logits)
     n, num_classes = inputs.probs.shape
     known = check_labels(labels, num_nodes=n, num_classes=num_classes)
     nodes = check_nodes(pool, "pool", num_nodes=n)
     check_known(known, nodes, "pool")
+    if len(nodes) == 1:
+        raise SnapsError("'pool' must hold at least two nodes, got 1")
     budget = check_integer(n_calib, "n_calib", low=1, high=len(nodes) - 1)
     n_splits = check_integer(n_splits, "n_splits", low=1)
     seed = check_seed(seed)
@@ -132,8 +137,6 @@ def _at_level(
         share = tuning_share(budget, alpha) if method.needs_tuning else 0
         chosen = smallest(seed, inputs.keys[pool], TUNE_STREAM, share)
         tune, pool, budget = pool[chosen], np.delete(pool, chosen), budget - share
-    if len(pool) == 0:
-        raise SnapsError("'pool' must leave nodes to test, got none after tuning")
     scores = np.ascontiguousarray(method._fit(inputs, tune, labels, alpha).scores[pool])
     splits = draw_splits(seed, inputs.keys[pool], budget, n_splits)
     own = labels[pool]

@@ -1,6 +1,15 @@
-"""Graphs with labels to try things on."""
+"""Graphs with labels: those of the paper by name, and made ones."""
 
 from snaps.datasets.dataset import Dataset
+from snaps.datasets.fetch import fetch, verify
+from snaps.datasets.load import load
+from snaps.datasets.registry import DATASETS
 from snaps.datasets.synthetic import make_graph
 
-__all__ = ["Dataset", "make_graph"]
+
+def names() -> list[str]:
+    """The names that `load` takes."""
+    return list(DATASETS)
+
+
+__all__ = ["Dataset", "fetch", "load", "make_graph", "names", "verify"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,20 @@ from snaps.graph import Graph
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A named graph with one label a node, -1 where unknown.
+
+    Attributes
+    ----------
+    name : str
+    graph : Graph
+    labels : ndarray (n,)
+    splits : mapping of str to ndarray
+        Public splits, if there are any: "train", "valid" and "test" hold node positions;
+        "geom_gcn" (10, n) holds ten splits as codes: 1 train, 2 valid, 3 test, 0 unused.
+    notes : tuple of str
+        What a table of results on this data must say, such as features that are a surrogate.
+    directed_edges : ndarray (2, E) or None
+        The original directed edges with their self loops, where these are known; `graph` links
+        both ways.
 
     Examples
     --------
@@ -26,6 +41,9 @@ class Dataset:
     name: str
     graph: Graph
     labels: np.ndarray = field(repr=False)
+    splits: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    directed_edges: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def num_classes(self) -> int:

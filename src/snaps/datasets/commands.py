@@ -1,0 +1,179 @@
+"""The commands of `snaps datasets`: list, fetch, verify."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from snaps.datasets.registry import Spec
+
+app = typer.Typer(
+    name="datasets",
+    rich_markup_mode=None,
+    help="The graphs of the paper: what there is, download, check.",
+    epilog="Start with: snaps datasets list",
+)
+
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder of .npz files in the manifest's layout; default: SNAPS_DATA."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def _default(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        list_()
+
+
+@app.command("list", epilog="Example: snaps datasets list --data-dir /data/graphs")
+def list_(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+    """Show all datasets, the paper's statistics of them, and where they are found.
+
+    Found files are not opened for this: 'snaps datasets verify' checks them.
+    """
+    from snaps.datasets.load import folders
+    from snaps.datasets.registry import DATASETS
+
+    rows = [_row(spec, data_dir) for spec in DATASETS.values()]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = _table(
+        ["name", "nodes", "features", "edges", "classes", "homophily", "found in", "notes"],
+        numbers=range(1, 6),
+    )
+    for row in rows:
+        counts = [f"{row[column]:,}" for column in ("nodes", "features", "edges", "classes")]
+        table.add_row(
+            row["name"],
+            *counts,
+            f"{row['homophily']:.2%}",
+            row["found_in"] or "not here",
+            "; ".join(row["notes"]),
+        )
+    _print(table)
+    for place, folder in folders(data_dir).items():
+        print(f"{place}: {folder}")
+
+
+@app.command(epilog="Example: snaps datasets fetch cora_ml amazon_photo")
+def fetch(
+    names: Annotated[
+        list[str], typer.Argument(help="Names of datasets, or 'all'.", metavar="NAME...")
+    ],
+    mirror: Annotated[
+        str | None,
+        typer.Option(help="Address of a copy made by 'wget -x'; default: SNAPS_MIRROR."),
+    ] = None,
+) -> None:
+    """Download datasets into the cache; sound copies there are kept.
+
+    Reads the upstream files with torch_geometric and ogb: pip install 'snaps-cp[datasets]'.
+    """
+    from snaps.datasets.fetch import fetch as fetch_one
+    from snaps.datasets.registry import DATASETS, find_spec
+    from snaps.errors import SnapsError
+
+    chosen = list(DATASETS) if names == ["all"] else [find_spec(name).name for name in names]
+    failed: dict[str, SnapsError] = {}
+    for name in chosen:
+        try:
+            print(f"{name}: {fetch_one(name, mirror=mirror)}", flush=True)
+        except SnapsError as error:
+            # One upstream that is down should not keep the others away.
+            failed[name] = error
+    if failed:
+        first = str(next(iter(failed.values())))
+        others = list(failed)[1:]
+        raise SnapsError(first + (f" (and likewise {', '.join(others)})" if others else ""))
+
+
+@app.command(epilog="Example: snaps datasets verify cora_ml")
+def verify(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of datasets; default: all.", metavar="NAME...")
+    ] = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the checksum and the statistics of every file that is there."""
+    from dataclasses import asdict
+
+    from snaps.datasets.fetch import verify as verify_files
+    from snaps.errors import SnapsError
+
+    verdicts = verify_files(names or None, data_dir, progress=True)
+    if as_json:
+        print(json.dumps([asdict(verdict) for verdict in verdicts], default=str))
+    else:
+        table = _table(["name", "state", "found in", "details"])
+        for verdict in verdicts:
+            style = {"damaged": "bold red", "missing": "dim"}.get(verdict.state)
+            table.add_row(verdict.name, verdict.state, verdict.place, verdict.detail, style=style)
+        _print(table)
+    damaged = [f"'{verdict.path}'" for verdict in verdicts if verdict.state == "damaged"]
+    if damaged:
+        raise SnapsError(f"damaged: {', '.join(damaged)}")
+
+
+def _row(spec: Spec, data_dir: Path | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from snaps.datasets.load import found_files
+
+    found = found_files(spec, data_dir)
+    place, path = next(iter(found.items()), (None, None))
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        **asdict(spec.statistics),
+        "found_in": place,
+        "path": None if path is None else str(path),
+        "notes": _notes(spec, path),
+    }
+
+
+def _notes(spec: Spec, path: Path | None) -> list[str]:
+    """What can be said without reading the arrays."""
+    import zipfile
+
+    notes = [] if spec.in_paper else ["not in the paper"]
+    if "classes" in spec.corrections:
+        notes.append(f"has {spec.corrections['classes'][0]} classes in truth")
+    if path is not None:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                if "x_is_surrogate.npy" in archive.namelist():
+                    notes.append("the file found has surrogate features")
+        except (OSError, zipfile.BadZipFile):
+            notes.append("the file found is damaged")
+    return notes
+
+
+def _table(columns: list[str], numbers: range = range(0)) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, column in enumerate(columns):
+        last = place == len(columns) - 1
+        justify: Any = "right" if place in numbers else "left"
+        # The last column alone may wrap: numbers and names that are cut help nobody.
+        table.add_column(column, justify=justify, no_wrap=not last)
+    return table
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    console = Console()
+    # Without a terminal rich assumes 80 columns, which is too narrow for these tables.
+    if not console.is_terminal:
+        console = Console(width=140)
+    console.print(table)

@@ -1,0 +1,160 @@
+"""The paper's protocol: draws of training nodes, label budgets, and what each suite compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps.datasets import Dataset
+from snaps.estimator import Estimator
+from snaps.predictor import DAPS, SNAPS, SplitConformal
+from snaps.randomness import TUNE_STREAM, smallest
+from snaps.scores import APS, RAPS
+from snaps.splits import evaluate_splits
+from snaps.tuning import snaps_grid
+
+NODES_A_CLASS = 20
+MOST_LABELS = 1000
+MOST_AUTHORS_TUNING_NODES = 500
+AVERAGED = ("coverage", "size", "size_nonempty", "singleton_hit", "empty")
+
+# Labels spent on the OGBN graphs, half of them on tuning.
+_OGBN_BUDGETS = {"ogbn_arxiv": 1000, "ogbn_products": 2000}
+
+Factory = Callable[[float, int], Estimator]
+
+
+class Ablated(SNAPS):
+    """SNAPS with some of its parts, tuned over what is left of the grid."""
+
+    def __init__(self, alpha: float, *, own: bool, similar: bool, linked: bool, seed: int = 0):
+        super().__init__(alpha, seed=seed)
+        self.own, self.similar, self.linked = own, similar, linked
+
+    def _grid(self) -> list[tuple[float, float]] | None:
+        allowed = [
+            (lam, mu)
+            for lam, mu in snaps_grid()
+            if (self.own or lam + mu == 1)
+            and (self.similar or lam == 0)
+            and (self.linked or mu == 0)
+        ]
+        return allowed if len(allowed) > 1 else None
+
+    def _fixed_weights(self) -> tuple[float, float]:
+        return float(self.similar and not self.own), float(self.linked and not self.own)
+
+
+def _ablation(own: bool, linked: bool, similar: bool) -> Factory:
+    return lambda alpha, seed: Ablated(alpha, own=own, similar=similar, linked=linked, seed=seed)
+
+
+def aps(alpha: float, seed: int) -> Estimator:
+    return SplitConformal(alpha, score=APS(), seed=seed)
+
+
+def raps(alpha: float, seed: int) -> Estimator:
+    return SplitConformal(alpha, score=RAPS(), seed=seed)
+
+
+def daps(alpha: float, seed: int) -> Estimator:
+    return DAPS(alpha, seed=seed)
+
+
+def snaps(alpha: float, seed: int) -> Estimator:
+    return SNAPS(alpha, seed=seed)
+
+
+SUITES: dict[str, dict[str, Factory]] = {
+    "main": {"APS": aps, "RAPS": raps, "DAPS": daps, "SNAPS": snaps},
+    "raps": {"RAPS": raps, "SNAPS-RAPS": lambda a, s: SNAPS(a, score=RAPS(), seed=s)},
+    "thirds": {
+        "APS": aps,
+        "RAPS": raps,
+        "DAPS": daps,
+        "SNAPS": lambda a, s: SNAPS(a, weights=(1 / 3, 1 / 3), seed=s),
+    },
+    "ablation": {
+        "own": _ablation(True, False, False),
+        "linked": _ablation(False, True, False),
+        "similar": _ablation(False, False, True),
+        "own+linked": _ablation(True, True, False),
+        "own+similar": _ablation(True, False, True),
+        "linked+similar": _ablation(False, True, True),
+        "own+linked+similar": _ablation(True, True, True),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One choice of training and validation nodes; the rest is the pool."""
+
+    train: np.ndarray
+    valid: np.ndarray
+    pool: np.ndarray
+
+
+def draw_nodes(dataset: Dataset, seed: int, draw: int) -> Draw:
+    """Twenty training and twenty validation nodes a class, or the official split of OGBN."""
+    n = len(dataset.labels)
+    if {"train", "valid", "test"} <= set(dataset.splits) and dataset.name in _OGBN_BUDGETS:
+        return Draw(*(dataset.splits[name] for name in ("train", "valid", "test")))
+    order = np.random.default_rng([seed, draw]).permutation(n)
+    by_class = [order[dataset.labels[order] == y] for y in range(dataset.num_classes)]
+    train = np.concatenate([nodes[:NODES_A_CLASS] for nodes in by_class])
+    valid = np.concatenate([nodes[NODES_A_CLASS : 2 * NODES_A_CLASS] for nodes in by_class])
+    return Draw(train, valid, np.setdiff1d(order, np.concatenate([train, valid])))
+
+
+def budget(dataset: Dataset, suite: str, pool_size: int) -> int:
+    """Labels to spend on tuning and calibration together."""
+    if suite == "thirds":
+        return min(NODES_A_CLASS * dataset.num_classes, pool_size // 2)
+    return min(_OGBN_BUDGETS.get(dataset.name, MOST_LABELS), pool_size // 2)
+
+
+def evaluate_draw(
+    dataset: Dataset,
+    logits: np.ndarray,
+    nodes: Draw,
+    similarity: sp.csr_array,
+    *,
+    suite: str,
+    alpha: float,
+    splits: int,
+    seed: int,
+    as_authors: bool,
+) -> dict[str, dict[str, float]]:
+    """Means over the splits, for each method of a suite.
+
+    Parameters
+    ----------
+    as_authors : bool
+        Tune on as many nodes as there are training nodes, at most 500, as the authors do, instead
+        of on half of the budget.
+    """
+    labels, spend = dataset.labels, budget(dataset, suite, len(nodes.pool))
+    share = min(len(nodes.train), MOST_AUTHORS_TUNING_NODES) if as_authors else spend // 2
+    chosen = smallest(seed, dataset.graph.keys[nodes.pool], TUNE_STREAM, share)
+    tune, rest = nodes.pool[chosen], np.delete(nodes.pool, chosen)
+    out = {}
+    for name, factory in SUITES[suite].items():
+        method = factory(alpha, seed)
+        common: dict[str, Any] = {"similarity": similarity, "logits": True}
+        if method.needs_tuning:
+            result = evaluate_splits(
+                method, dataset.graph, logits, labels, rest, spend - share, splits, seed,
+                tune_nodes=tune, **common,
+            )  # fmt: skip
+        else:
+            result = evaluate_splits(
+                method, dataset.graph, logits, labels, nodes.pool, spend, splits, seed, **common
+            )
+        out[name] = {key: float(np.mean(result[key])) for key in AVERAGED}
+        out[name] |= {key: int(result[key][0]) for key in ("n_calib", "n_test")}
+    return out

@@ -1,0 +1,234 @@
+"""Make the cells that a table needs: train, score, evaluate; what is on disk is not made again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps.datasets import Dataset, load
+from snaps.experiments.protocol import draw_nodes, evaluate_draw
+from snaps.experiments.store import Store, fingerprint
+
+# Part of every fingerprint: raise it when a change of code changes what a cell holds.
+VERSION = 1
+K = 20
+CANDIDATES = {"ogbn_products": 80_000}
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run is made of, apart from the table."""
+
+    store: Store
+    data_dir: Path | None = None
+    draws: int = 10
+    splits: int = 100
+    seed: int = 0
+    as_authors: bool = False
+    jobs: int = os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model's logits and what they cost."""
+
+    logits: np.ndarray
+    accuracy: float
+    cpu_seconds: float
+    epochs: int
+
+
+@lru_cache(maxsize=2)
+def _dataset(name: str, data_dir: Path | None) -> tuple[Dataset, str]:
+    """A dataset and the fingerprint of its contents."""
+    data = load(name, data_dir=data_dir)
+    features = data.graph.features
+    values = (features.data, features.indices) if sp.issparse(features) else (features,)
+    adjacency = data.graph.adjacency
+    return data, fingerprint(adjacency.indptr, adjacency.indices, data.labels, *values)
+
+
+def dataset(name: str, setting: Setting) -> Dataset:
+    """The dataset of a setting; the last two are kept in memory."""
+    return _dataset(name, setting.data_dir)[0]
+
+
+def _model_key(model: str, name: str) -> str:
+    """The OGBN graphs have deeper models of their own."""
+    return {"ogbn_arxiv": "gcn-arxiv", "ogbn_products": "gcn-products"}.get(name, model)
+
+
+def _logits_name(name: str, model: str, draw: int, setting: Setting) -> str:
+    data_mark = _dataset(name, setting.data_dir)[1]
+    mark = fingerprint(VERSION, data_mark, _model_key(model, name), setting.seed, draw)
+    return f"{name}-{model}-{draw}-{mark}"
+
+
+def _train_cell(name: str, model: str, draw: int, setting: Setting) -> None:
+    """Train one model and keep its logits; runs in a process of its own."""
+    from snaps.models.gnn import train
+
+    cell = _logits_name(name, model, draw, setting)
+    if setting.store.has_arrays("logits", cell):
+        return
+    data = dataset(name, setting)
+    nodes = draw_nodes(data, setting.seed, draw)
+    began = time.process_time()
+    result = train(
+        _model_key(model, name),
+        data.graph,
+        data.labels,
+        nodes.train,
+        nodes.valid,
+        num_classes=data.num_classes,
+        seed=1000 * setting.seed + draw,
+    )
+    setting.store.write_arrays(
+        "logits",
+        cell,
+        {
+            "logits": result.logits,
+            "cpu_seconds": time.process_time() - began,
+            "epochs": result.epochs,
+        },
+    )
+
+
+def train_missing(
+    names: Iterable[str], model: str, setting: Setting, advance: Advance | None = None
+) -> None:
+    """Train the models of a table that are not on disk, a process a core."""
+    wanted = [(name, draw) for name in names for draw in range(setting.draws)]
+    missing = [
+        (name, draw)
+        for name, draw in wanted
+        if not setting.store.has_arrays("logits", _logits_name(name, model, draw, setting))
+    ]
+    tell = advance or (lambda count: None)
+    tell(len(wanted) - len(missing))
+    if not missing:
+        return
+    workers = min(setting.jobs, len(missing))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        pending = [pool.submit(_train_cell, name, model, draw, setting) for name, draw in missing]
+        try:
+            for done in as_completed(pending):
+                done.result()
+                tell(1)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def trained(name: str, model: str, draw: int, setting: Setting) -> Trained:
+    """A trained model, trained now if it is not on disk."""
+    cell = _logits_name(name, model, draw, setting)
+    arrays = setting.store.read_arrays("logits", cell)
+    if arrays is None:
+        setting.store.path("logits", cell, ".npz").unlink(missing_ok=True)
+        _train_cell(name, model, draw, setting)
+        arrays = setting.store.read_arrays("logits", cell)
+        assert arrays is not None
+    data = dataset(name, setting)
+    pool = draw_nodes(data, setting.seed, draw).pool
+    hit = arrays["logits"].argmax(axis=1)[pool] == data.labels[pool]
+    return Trained(
+        arrays["logits"],
+        float(hit.mean()),
+        float(arrays["cpu_seconds"]),
+        int(arrays["epochs"]),
+    )
+
+
+def similarity(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
+    """A dataset's similarity graph, and the processor time it took to make."""
+    from snaps.similarity import similarity_graph
+
+    data, data_mark = _dataset(name, setting.data_dir)
+    cell = f"{name}-{fingerprint(VERSION, data_mark, K, CANDIDATES.get(name))}"
+    arrays = setting.store.read_arrays("similarity", cell)
+    n = data.graph.num_nodes
+    if arrays is None:
+        _warm_up()
+        began = time.process_time()
+        graph = similarity_graph(
+            data.graph.features, K, ids=data.graph.keys, candidates=CANDIDATES.get(name)
+        )
+        seconds = time.process_time() - began
+        arrays = {
+            "data": graph.data,
+            "indices": graph.indices,
+            "indptr": graph.indptr,
+            "cpu_seconds": np.array(seconds),
+        }
+        setting.store.write_arrays("similarity", cell, arrays)
+    matrix = sp.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(n, n))
+    return matrix, float(arrays["cpu_seconds"])
+
+
+@lru_cache(maxsize=1)
+def _warm_up() -> None:
+    """Compile or load the loops, so that this does not count as time of the first cell."""
+    from snaps.datasets import make_graph
+    from snaps.experiments.protocol import Draw
+    from snaps.similarity import similarity_graph
+
+    data = make_graph(400, 2, seed=0)
+    near = similarity_graph(data.graph.features, 5, ids=data.graph.keys)
+    similarity_graph(data.graph.features.toarray(), 5, ids=data.graph.keys)
+    nodes = np.arange(400)
+    draw = Draw(nodes[:40], nodes[40:80], nodes[80:])
+    logits = np.random.default_rng(0).normal(size=(400, 2)).astype(np.float32)
+    evaluate_draw(
+        data, logits, draw, near, suite="main", alpha=0.1, splits=2, seed=0, as_authors=False
+    )
+
+
+def evaluated(
+    name: str, model: str, draw: int, suite: str, alpha: float, setting: Setting
+) -> dict[str, Any]:
+    """What each method of a suite gave in one draw, and the processor time that took."""
+    mark = fingerprint(
+        VERSION,
+        _logits_name(name, model, draw, setting),
+        suite,
+        alpha,
+        setting.splits,
+        setting.seed,
+        setting.as_authors,
+    )
+    cell = f"{name}-{model}-{suite}-{alpha:g}-{draw}-{mark}"
+    known = setting.store.read_json("cells", cell)
+    if known is not None:
+        return known
+    model_run = trained(name, model, draw, setting)
+    near, _ = similarity(name, setting)
+    data = dataset(name, setting)
+    _warm_up()
+    began = time.process_time()
+    methods = evaluate_draw(
+        data,
+        model_run.logits,
+        draw_nodes(data, setting.seed, draw),
+        near,
+        suite=suite,
+        alpha=alpha,
+        splits=setting.splits,
+        seed=1000 * setting.seed + draw,
+        as_authors=setting.as_authors,
+    )
+    result = {"methods": methods, "cpu_seconds": time.process_time() - began}
+    setting.store.write_json("cells", cell, result)
+    return result

@@ -1,0 +1,86 @@
+"""Finished pieces of work on disk: each appears whole or not at all, and is never made twice.
+
+A cell's name holds a fingerprint of everything it depends on, so a changed setting is another cell,
+a run that was killed carries on where it stood, and two runs at once only repeat each other's work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from snaps.errors import SnapsError
+from snaps.files import atomic_path, read_npz
+
+
+def default_folder() -> Path:
+    """Where cells are kept: SNAPS_CACHE, else the user's cache folder."""
+    named = os.environ.get("SNAPS_CACHE")
+    if named:
+        return Path(named) / "runs"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "snaps" / "runs"
+
+
+def fingerprint(*parts: Any) -> str:
+    """A short hash of settings and arrays."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.dtype}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
+        else:
+            digest.update(json.dumps(part, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+class Store:
+    """A folder of cells, by kind and name."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None):
+        self.folder = default_folder() if folder is None else Path(folder)
+
+    def path(self, kind: str, name: str, suffix: str) -> Path:
+        """Where a cell lies or will lie; makes its folder."""
+        place = self.folder / kind
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SnapsError(f"cannot write '{place}': {error.strerror}") from error
+        return place / f"{name}{suffix}"
+
+    def read_json(self, kind: str, name: str) -> Any:
+        """A JSON cell, or None when it is not there or not readable."""
+        try:
+            return json.loads(self.path(kind, name, ".json").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def write_json(self, kind: str, name: str, value: Any) -> None:
+        """Keep a JSON cell."""
+        with atomic_path(self.path(kind, name, ".json")) as temporary:
+            temporary.write_text(json.dumps(value))
+
+    def has_arrays(self, kind: str, name: str) -> bool:
+        """Whether an array cell is there."""
+        return self.path(kind, name, ".npz").exists()
+
+    def read_arrays(self, kind: str, name: str) -> dict[str, np.ndarray] | None:
+        """An array cell, or None when it is not there or not readable."""
+        path = self.path(kind, name, ".npz")
+        if not path.exists():
+            return None
+        try:
+            return read_npz(path)
+        except SnapsError:
+            return None
+
+    def write_arrays(self, kind: str, name: str, arrays: dict[str, Any]) -> None:
+        """Keep an array cell."""
+        path = self.path(kind, name, ".npz")
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)

@@ -1,0 +1,263 @@
+"""Train the paper's node classifiers, or your own, and get the logits of every node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from snaps.checks import (
+    check_disjoint,
+    check_integer,
+    check_known,
+    check_labels,
+    check_nodes,
+    check_seed,
+    to_numpy,
+)
+from snaps.errors import SnapsError, require
+from snaps.graph import Graph
+from snaps.models.networks import APPNP, GAT, GCN, MLP, Network, Wrapped, features_of
+from snaps.models.training import fit, load_weights, save_weights, seeded, threads_set
+
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor, nn
+except ImportError:
+    require("torch", "gnn")
+
+__all__ = [
+    "PAPER",
+    "Settings",
+    "TrainingResult",
+    "build",
+    "load_weights",
+    "predict",
+    "save_weights",
+    "train",
+]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A model and how it is trained.
+
+    Parameters
+    ----------
+    network : callable
+        Called as `network(num_features, num_classes, **options)`. Gives a `Network`, or any module
+        that maps `(x, edge_index)` to the logits of all nodes, as in PyTorch Geometric.
+    options : mapping
+        Its keyword arguments.
+    learning_rate, weight_decay : float
+        Of Adam.
+    max_epochs : int
+        Most epochs.
+    patience : int
+        Stop after this many epochs, over the whole training, without a better validation loss.
+    """
+
+    network: Callable[..., nn.Module]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    learning_rate: float = 0.01
+    weight_decay: float = 0.0
+    max_epochs: int = 10_000
+    patience: int = 100
+
+
+PAPER = {
+    "gcn": Settings(GCN, {"dropout": 0.8}, weight_decay=1e-3),
+    "gat": Settings(GAT, {"dropout": 0.6, "attention_dropout": 0.3}, weight_decay=1e-2),
+    "appnp": Settings(APPNP, {"dropout": 0.5, "hops": 10, "teleport": 0.1}, weight_decay=1e-4),
+    "mlp": Settings(MLP, {"dropout": 0.8}, weight_decay=1e-2),
+    # The two OGBN graphs: a fixed number of epochs, of which the best is kept.
+    "gcn-arxiv": Settings(
+        GCN,
+        {"hidden": 256, "layers": 3, "dropout": 0.5, "batch_norm": True},
+        max_epochs=500,
+        patience=500,
+    ),
+    "gcn-products": Settings(
+        GCN, {"hidden": 256, "layers": 3, "dropout": 0.5}, max_epochs=300, patience=300
+    ),
+}
+"""The paper's models by name."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a training gives.
+
+    Attributes
+    ----------
+    logits : ndarray (n, K), float32
+        Of every node, from the weights with the least validation loss.
+    epochs, best_epoch : int
+        Steps taken, and steps after which the validation loss was least.
+    valid_loss : float
+        That loss.
+    seconds : float
+        Wall time.
+    state_dict : dict
+        Those weights.
+    """
+
+    logits: np.ndarray
+    epochs: int
+    best_epoch: int
+    valid_loss: float
+    seconds: float
+    state_dict: dict[str, Tensor]
+
+
+def train(
+    model: str | Settings | nn.Module,
+    graph: Graph,
+    labels: Any,
+    train_nodes: Any,
+    valid_nodes: Any,
+    *,
+    num_classes: int | None = None,
+    seed: int = 0,
+    max_epochs: int | None = None,
+    patience: int | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    threads: int = 1,
+) -> TrainingResult:
+    """Train a node classifier, full batch, with early stopping on the validation loss.
+
+    Takes seconds on graphs of ten thousand nodes, with GAT up to a minute or so.
+
+    Parameters
+    ----------
+    model : str, Settings or Module
+        'gcn', 'gat', 'appnp' or 'mlp' with the paper's settings, 'gcn-arxiv', 'gcn-products'; or
+        your settings; or a module that maps `(x, edge_index)` to the logits of all nodes, as in
+        PyTorch Geometric, which is then trained in place.
+    graph : Graph
+        With features. Sparse features stay sparse, except for a module of your own.
+    labels : array (n,)
+        Only those of `train_nodes` and `valid_nodes` are looked at; -1 where unknown.
+    train_nodes, valid_nodes : array
+        Positions or a boolean mask; no node in both.
+    num_classes : int, optional
+        One more than the largest label of any node by default.
+    seed : int
+        Of the first weights and of dropout. The same seed gives the same logits to the last bit on
+        the same machine. Torch's own random state stays untouched.
+    max_epochs, patience : int, optional
+        In place of those of the settings.
+    optimizer : Optimizer, optional
+        For a module of your own; Adam with learning rate 0.01 by default.
+    threads : int
+        Threads to use. One makes the result the same on every number of cores, and is best when
+        anything else runs: a process a core for many trainings, more threads for a large graph.
+
+    Returns
+    -------
+    TrainingResult
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> data = make_graph(500, 3, seed=0)
+    >>> nodes = np.arange(500)
+    >>> result = train("gcn", data.graph, data.labels, nodes[:60], nodes[60:120], max_epochs=100)
+    >>> bool((result.logits.argmax(axis=1) == data.labels)[120:].mean() > 0.8)
+    True
+    """
+    began = time.perf_counter()
+    seed = check_seed(seed)
+    threads = check_integer(threads, "threads", low=1)
+    train_nodes = check_nodes(train_nodes, "train_nodes", num_nodes=graph.num_nodes)
+    valid_nodes = check_nodes(valid_nodes, "valid_nodes", num_nodes=graph.num_nodes)
+    check_disjoint(train_nodes, "train_nodes", valid_nodes, "'valid_nodes'")
+    if num_classes is None:
+        num_classes = max(2, int(to_numpy(labels, "labels").max(initial=0)) + 1)
+    num_classes = check_integer(num_classes, "num_classes", low=2)
+    labels = check_labels(labels, num_nodes=graph.num_nodes, num_classes=num_classes)
+    check_known(labels, train_nodes, "train_nodes")
+    check_known(labels, valid_nodes, "valid_nodes")
+    settings = _settings(model)
+    max_epochs = check_integer(
+        settings.max_epochs if max_epochs is None else max_epochs, "max_epochs", low=1
+    )
+    patience = check_integer(settings.patience if patience is None else patience, "patience", low=1)
+
+    with seeded(seed), threads_set(threads):
+        module = build(settings, features_of(graph).shape[1], num_classes)
+        losses = _losses(_network(module), graph, labels, train_nodes, valid_nodes)
+        if optimizer is None:
+            optimizer = torch.optim.Adam(
+                module.parameters(),
+                lr=settings.learning_rate,
+                weight_decay=settings.weight_decay,
+                fused=True,  # eight times faster here than torch's default
+            )
+        outcome = fit(module, optimizer, losses, max_epochs=max_epochs, patience=patience)
+        logits = predict(module, graph, threads=threads)
+    seconds = time.perf_counter() - began
+    return TrainingResult(logits, *outcome, seconds, dict(module.state_dict()))
+
+
+def build(model: str | Settings, num_features: int, num_classes: int) -> nn.Module:
+    """Make a model with fresh weights, drawn from torch's random state.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in build("mlp", 10, 3).parameters())
+    899
+    """
+    settings = _settings(model)
+    return settings.network(num_features, num_classes, **settings.options)
+
+
+def predict(module: nn.Module, graph: Graph, *, threads: int = 1) -> np.ndarray:
+    """Logits of every node, (n, K) float32; leaves the module in evaluation mode."""
+    network = _network(module)
+    network.eval()
+    with torch.no_grad(), threads_set(threads):
+        logits: np.ndarray = network(graph).numpy()
+    return logits
+
+
+def _settings(model: str | Settings | nn.Module) -> Settings:
+    if isinstance(model, Settings):
+        return model
+    if isinstance(model, nn.Module):
+        return Settings(lambda num_features, num_classes: model)
+    if model not in PAPER:
+        raise SnapsError(f"'model' must be one of {', '.join(PAPER)}, got {model!r}")
+    return PAPER[model]
+
+
+def _network(module: nn.Module) -> Network:
+    return module if isinstance(module, Network) else Wrapped(module)
+
+
+def _losses(
+    network: Network,
+    graph: Graph,
+    labels: np.ndarray,
+    train_nodes: np.ndarray,
+    valid_nodes: np.ndarray,
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Cross-entropy on the training nodes with dropout, and on the validation nodes without."""
+    shared, (train_view, valid_view) = network.prepare(graph, [train_nodes, valid_nodes])
+    train_labels = torch.from_numpy(labels[train_nodes])
+    valid_labels = torch.from_numpy(labels[valid_nodes])
+
+    def losses() -> tuple[Tensor, Tensor]:
+        hidden = network.start(shared)
+        network.eval()
+        with torch.no_grad():
+            valid_loss = F.cross_entropy(network.finish(hidden, valid_view), valid_labels)
+        network.train()
+        train_loss = F.cross_entropy(network.finish(hidden, train_view), train_labels)
+        return train_loss, valid_loss
+
+    return losses

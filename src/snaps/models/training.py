@@ -1,0 +1,121 @@
+"""The training loop, which knows no model, and weights on disk."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+
+from snaps.errors import SnapsError, require
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError:
+    require("torch", "gnn")
+
+
+class Fit(NamedTuple):
+    """How a training went; the module holds the weights of `best_epoch`."""
+
+    epochs: int
+    best_epoch: int
+    valid_loss: float
+
+
+def fit(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    losses: Callable[[], tuple[Tensor, Tensor]],
+    *,
+    max_epochs: int,
+    patience: int,
+) -> Fit:
+    """Minimise the training loss, and keep the weights with the least validation loss.
+
+    Parameters
+    ----------
+    module : Module
+        Whose weights are kept.
+    optimizer : Optimizer
+        Over the module's parameters.
+    losses : callable
+        Computes the training loss (with gradient) and the validation loss of the present weights.
+    max_epochs : int
+        Most steps to take.
+    patience : int
+        Stop after this many epochs that did not improve the validation loss. They are counted over
+        the whole training, as the paper's authors do: an improvement does not reset the count.
+
+    Returns
+    -------
+    Fit
+    """
+    best_loss, best_epoch, wasted = math.inf, -1, 0
+    best: dict[str, Tensor] = {}
+    for epoch in range(max_epochs + 1):
+        train_loss, valid_loss = losses()
+        if (loss := float(valid_loss)) < best_loss:
+            best_loss, best_epoch = loss, epoch
+            best = {name: value.detach().clone() for name, value in module.state_dict().items()}
+        else:
+            wasted += 1
+        if wasted >= patience or epoch == max_epochs:
+            break
+        optimizer.zero_grad()
+        train_loss.backward()
+        optimizer.step()
+    if not best:
+        raise SnapsError(f"the validation loss must be a finite number, got {loss}")
+    module.load_state_dict(best)
+    return Fit(epoch, best_epoch, best_loss)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from a seed of its own, and leave the caller's torch random state as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed % 2**63)
+        yield
+
+
+@contextmanager
+def threads_set(count: int) -> Iterator[None]:
+    """Run torch and the compiled loops on so many threads."""
+    before = torch.get_num_threads(), numba.get_num_threads()
+    torch.set_num_threads(count)
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])
+
+
+def save_weights(path: str | os.PathLike[str], state: Mapping[str, Tensor]) -> None:
+    """Write a state dict as safetensors: no pickle, and the file appears whole or not at all."""
+    save_file = require("safetensors.torch", "gnn").save_file
+    partial = Path(f"{os.fspath(path)}.{os.getpid()}.part")
+    try:
+        save_file({name: value.contiguous() for name, value in state.items()}, partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Read what `save_weights` wrote."""
+    safetensors = require("safetensors", "gnn")
+    load_file = require("safetensors.torch", "gnn").load_file
+    try:
+        state: dict[str, Tensor] = load_file(path)
+    except FileNotFoundError:
+        raise SnapsError(f"'path' must be a file of weights, got {path}: no such file") from None
+    except safetensors.SafetensorError as error:
+        raise SnapsError(f"'path' must be a file of weights, got {path}: {error}") from error
+    return state

@@ -1,0 +1,230 @@
+"""The similarity graph: each node's k most similar nodes by the cosine of their features.
+
+Left of the wall: nothing here knows a label or a role, so the guarantee holds whatever it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps.checks import check_flag, check_integer, check_seed, to_numpy
+from snaps.errors import SnapsError
+from snaps.graph import check_features
+from snaps.progress import track
+from snaps.randomness import CANDIDATE_STREAM, node_keys, smallest
+
+Table = np.ndarray | sp.csr_array
+
+# Measured on two cores: one step through an inverted index takes as long as this many
+# multiplications of a dense product, of which a symmetric one needs half.
+STEP_COST = 45.0
+# The tables of products stay in the cache, the blocks of features that make them in memory.
+SPARSE_ROWS, DENSE_ROWS, BLOCK_BYTES = 16384, 2048, 32 * 2**20
+
+
+def similarity_graph(
+    features: Any,
+    k: int = 20,
+    *,
+    ids: Any = None,
+    candidates: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> sp.csr_array:
+    """Find each node's `k` most similar nodes; exact, in time quadratic in the number of nodes.
+
+    Sparse features go through an inverted index, dense ones through blocked matrix products,
+    whichever is estimated to be faster; both return the same bits. Memory stays near the input,
+    the output and 200 MB.
+
+    Parameters
+    ----------
+    features : array or torch tensor (n, d), or SciPy sparse matrix
+        Finite numbers. Scaling a row changes nothing.
+    k : int, default 20
+        Neighbours a node, smaller than n.
+    ids : integers (n,), optional
+        Break ties, the smaller id first, and pick the candidates. Default: positions.
+    candidates : int, optional
+        Only this many randomly chosen nodes may be neighbours: for graphs too large for the exact
+        search. The choice hashes `seed` and `ids`.
+    seed : int, default 0
+        Used by `candidates` alone.
+    progress : bool, default False
+        Show a bar on stderr.
+
+    Returns
+    -------
+    csr_array (n, n)
+        Row i: the cosines of i's neighbours, most similar first, only those above zero (1e-30, to
+        be exact). A node is never its own neighbour; a row of zeros has none and is nobody's.
+
+    Examples
+    --------
+    >>> similar = similarity_graph([[1, 0], [3, 4], [0, 2], [0, 0]], k=1)
+    >>> print(similar.toarray())
+    [[0.  0.6 0.  0. ]
+     [0.  0.  0.8 0. ]
+     [0.  0.8 0.  0. ]
+     [0.  0.  0.  0. ]]
+    """
+    from snaps.similarity_kernels import close_gaps, row_sizes
+
+    table = check_features(features)
+    n = table.shape[0]
+    k = check_integer(k, "k", low=1)
+    if k >= n:
+        raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {k}")
+    keys = np.arange(n) if ids is None else _check_ids(ids, n)
+    near = np.arange(n)
+    if candidates is not None:
+        count = check_integer(candidates, "candidates", low=1)
+        near = smallest(check_seed(seed), node_keys(keys), CANDIDATE_STREAM, count)
+    rank = np.empty(n, np.int64)
+    rank[np.argsort(keys)] = np.arange(n)
+
+    table = table.astype(np.float32 if table.dtype.itemsize <= 4 else np.float64, copy=False)
+    table, search = _choose_path(table, len(near))
+    squares, peaks = row_sizes(*_arrays(table)[::2])
+    extreme = (peaks > 0) & ~((squares > 1e-90) & (squares < 1e90))
+    if extreme.any():
+        table = _scale(table, np.where(extreme, -np.frexp(peaks)[1], 0))
+        squares, _ = row_sizes(*_arrays(table)[::2])
+    sims, nodes, counts = np.empty((n, k)), np.empty((n, k), np.int32), np.zeros(n, np.int64)
+    with track(check_flag(progress, "progress"), "similarity", n * len(near)) as advance:
+        search(table, near, squares, rank, (sims, nodes, counts), advance)
+    close_gaps(sims, nodes, counts)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    data, indices = sims.reshape(-1)[: indptr[-1]], nodes.reshape(-1)[: indptr[-1]]
+    return sp.csr_array((data, indices, indptr.astype(np.int32)), shape=(n, n))
+
+
+def _check_ids(ids: Any, n: int) -> np.ndarray:
+    """Integer keys, one a node, each once."""
+    array = to_numpy(ids, "ids")
+    if array.dtype.kind not in "iu":
+        raise SnapsError(f"'ids' must be integers, got {array.dtype}")
+    if array.shape != (n,):
+        raise SnapsError(f"'ids' must have shape ({n},), got {array.shape}")
+    ordered = np.sort(array)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if repeated.size:
+        raise SnapsError(f"'ids' must be unique, got {repeated[0]} twice or more")
+    return array
+
+
+def _choose_path(table: Table, num_near: int) -> tuple[Table, Callable[..., None]]:
+    """Sparse or dense search, by cost, and the table in the form it needs."""
+    n, d = table.shape
+    if sp.issparse(table):
+        filled = np.bincount(table.indices, minlength=d)
+    else:
+        blocks = _blocks(np.arange(n), BLOCK_BYTES // d)
+        filled = sum(np.count_nonzero(table[block], axis=0) for block in blocks)
+    half = 0.5 if num_near == n else 1.0
+    if STEP_COST * np.square(filled, dtype=float).sum() > half * n * n * d:
+        return table, _search_dense
+    if not sp.issparse(table):
+        table = sp.vstack([sp.csr_array(table[block]) for block in blocks], format="csr")
+    return table, _search_sparse
+
+
+def _search_sparse(
+    table: sp.csr_array,
+    near: np.ndarray,
+    squares: np.ndarray,
+    rank: np.ndarray,
+    found: tuple[np.ndarray, ...],
+    advance: Callable[[int], None],
+) -> None:
+    """Walk an inverted index of the candidates, a block of them at a time."""
+    from snaps.similarity_kernels import search_sparse
+
+    n = table.shape[0]
+    width = BLOCK_BYTES * n // (12 * table.nnz + 1)
+    for block in _blocks(near, min(width, SPARSE_ROWS)):
+        index = _take(table, block).tocsc()
+        inverted = (
+            index.indptr.astype(np.int64),
+            index.indices.astype(np.int32, copy=False).view(np.uint32),
+            index.data.astype(np.float64, copy=False),
+        )
+        for rows in _blocks(np.arange(n), DENSE_ROWS):
+            search_sparse(
+                rows[0], rows[-1] + 1, *_arrays(table), *inverted, block, squares, rank, *found
+            )
+            advance(len(rows) * len(block))
+
+
+def _search_dense(
+    table: Table,
+    near: np.ndarray,
+    squares: np.ndarray,
+    rank: np.ndarray,
+    found: tuple[np.ndarray, ...],
+    advance: Callable[[int], None],
+) -> None:
+    """Multiply blocks of unit rows in float32; with all nodes as candidates, each pair once."""
+    from snaps.similarity_kernels import search_dense
+
+    n, d = table.shape
+    arrays = _arrays(table)
+    signed = arrays[2].min() < 0
+    common = (d, signed, *arrays, squares, rank, *found)
+    norms = np.sqrt(np.where(squares > 0, squares, 1.0))
+    width = min(BLOCK_BYTES // (4 * d), DENSE_ROWS)
+    mirror = len(near) == n
+    for block in _blocks(near, width):
+        right = _unit_rows(table, block, norms).T
+        for rows in _blocks(np.arange(block[0] if mirror else 0, n), width):
+            tile = (_unit_rows(table, rows, norms) @ right).reshape(-1)
+            search_dense(tile, len(block), 1, rows, block, *common)
+            if mirror and rows[0] != block[0]:
+                search_dense(tile, 1, len(block), block, rows, *common)
+            advance(len(rows) * len(block) * (2 if mirror and rows[0] != block[0] else 1))
+
+
+def _unit_rows(table: Table, rows: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    """Rows divided by their norms, dense, in float32."""
+    part = _take(table, rows)
+    if sp.issparse(part):
+        data = part.data / np.repeat(norms[rows], np.diff(part.indptr))
+        return sp.csr_array(
+            (data.astype(np.float32), part.indices, part.indptr), shape=part.shape
+        ).toarray()
+    unit = np.empty(part.shape, np.float32)
+    return np.divide(part, norms[rows, None], out=unit, casting="same_kind")
+
+
+def _arrays(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The table as the kernels see it: CSR, without columns if dense."""
+    if sp.issparse(table):
+        cols = table.indices.astype(np.int32, copy=False).view(np.uint32)
+        return table.indptr.astype(np.int64), cols, table.data
+    n, d = table.shape
+    flat = np.ascontiguousarray(table).reshape(-1)
+    return np.arange(0, n * d + 1, d), np.empty(0, np.uint32), flat
+
+
+def _scale(table: Table, exponents: np.ndarray) -> Table:
+    """Multiply rows by powers of two, which changes no cosine and no rounding."""
+    if sp.issparse(table):
+        by_value = np.repeat(exponents, np.diff(table.indptr))
+        data = np.ldexp(table.data, by_value)
+        return sp.csr_array((data, table.indices, table.indptr), shape=table.shape)
+    return np.ldexp(table, exponents[:, None])
+
+
+def _blocks(rows: np.ndarray, width: int) -> list[np.ndarray]:
+    return [rows[start : start + width] for start in range(0, len(rows), max(width, 1))]
+
+
+def _take(table: Table, rows: np.ndarray) -> Table:
+    """Some rows, given in order; without a copy where they are all there."""
+    if rows[-1] - rows[0] == len(rows) - 1:
+        return table[rows[0] : rows[-1] + 1]
+    return table[rows]

@@ -1,0 +1,57 @@
+"""What every test file shares: where the real data lies, and a switch that forbids skipping."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+# Tests are collected with --import-mode=importlib, which leaves sys.path alone; the helper
+# modules beside this file (transcription, law) are imported by their plain names.
+sys.path.insert(0, str(Path(__file__).parent))
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def data_dir() -> Path:
+    """Folder of the real graphs (`cora_ml.npz`, ...); skips the calling test without one."""
+    named = os.environ.get("SNAPS_DATA")
+    places = [Path(named)] if named else []
+    places.append(REPOSITORY.parent / "shared" / "data")
+    for place in places:
+        if (place / "cora_ml.npz").is_file():
+            return place
+    looked = " or ".join(str(place) for place in places)
+    pytest.skip(f"no real data: cora_ml.npz is not in {looked}; set SNAPS_DATA to its folder")
+
+
+@pytest.fixture(name="data_dir", scope="session")
+def _data_dir() -> Path:
+    return data_dir()
+
+
+def _forbid_skip(report) -> None:
+    """Turn a skip into a failure when SNAPS_NO_SKIP=1, so that CI cannot pass by skipping."""
+    if os.environ.get("SNAPS_NO_SKIP") != "1" or not report.skipped:
+        return
+    if hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"SNAPS_NO_SKIP=1 forbids skipping: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    _forbid_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    _forbid_skip(report)
+    return report

@@ -1,0 +1,51 @@
+"""A small graph with everything an estimator asks for, for tests that need just any."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import snaps
+from snaps.folder import write_folder
+
+NUM_NODES, NUM_CLASSES = 60, 3
+CALIB, TEST = np.arange(30), np.arange(30, NUM_NODES)
+ROLES = np.where(np.arange(NUM_NODES) < 30, "calib", "test").astype("U5")
+NAMES = np.array([f"node-{(7 * i) % NUM_NODES}" for i in range(NUM_NODES)])
+
+_RANDOM = np.random.default_rng(5)
+EDGES = _RANDOM.integers(0, NUM_NODES, (2, 90))
+FEATURES = _RANDOM.random((NUM_NODES, 4)).round(3)
+PROBS = _RANDOM.dirichlet(np.ones(NUM_CLASSES), NUM_NODES)
+LABELS = _RANDOM.integers(0, NUM_CLASSES, NUM_NODES)
+
+
+def graph(**options):
+    return snaps.Graph(EDGES, FEATURES, NUM_NODES, **options)
+
+
+def calibrated(method=None, *, named=False, **options):
+    """A calibrated estimator, by default SNAPS with fixed weights."""
+    method = snaps.SNAPS(0.2, k=5, weights=(0.3, 0.2)) if method is None else method
+    nodes = graph(ids=NAMES) if named else graph()
+    return method.calibrate(nodes, PROBS, LABELS, CALIB, **options)
+
+
+def write(folder, *, labels=LABELS, roles=ROLES, **options):
+    """A graph folder with string ids."""
+    write_folder(folder, graph(ids=NAMES, **options), PROBS, labels, roles)
+    return folder
+
+
+def change(folder, name, **columns):
+    """Rewrite a file of a graph folder with other columns.
+
+    A column is given by its values, or a function of the old ones, or None to leave it out.
+    """
+    path = folder / f"{name}.parquet"
+    old = pq.read_table(path)
+    new = dict(zip(old.column_names, old.columns, strict=True))
+    for column, values in columns.items():
+        new[column] = values(new[column].to_pylist()) if callable(values) else values
+    pq.write_table(pa.table({k: v for k, v in new.items() if v is not None}), path)

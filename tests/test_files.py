@@ -1,0 +1,402 @@
+"""Files appear whole or not at all, and files from elsewhere are read without trust."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import zipfile
+from fractions import Fraction
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+import small
+import snaps
+from small import CALIB, LABELS, PROBS, TEST
+from snaps.files import atomic_path, read_npz
+from snaps.folder import read_folder, write_folder
+
+# ---- Whole or not at all -------------------------------------------------------------------------
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path):
+    target = tmp_path / "x.bin"
+    with atomic_path(target) as temporary:
+        temporary.write_bytes(b"new")
+        assert not target.exists()
+        assert temporary.parent == tmp_path and temporary.name.startswith(".x.bin.")
+    assert target.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["x.bin"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError("no more")])
+def test_the_old_file_stays(tmp_path, error):
+    target = tmp_path / "x.bin"
+    target.write_bytes(b"old")
+    expected = snaps.SnapsError if isinstance(error, OSError) else error
+    with pytest.raises(expected), atomic_path(target) as temporary:
+        temporary.write_bytes(b"half of the ne")
+        raise error
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["x.bin"]
+
+
+def test_a_file_gets_the_usual_permissions(tmp_path):
+    (tmp_path / "usual").touch()
+    with atomic_path(tmp_path / "ours") as temporary:
+        temporary.touch()
+    usual, ours = ((tmp_path / name).stat().st_mode for name in ("usual", "ours"))
+    assert stat.S_IMODE(usual) == stat.S_IMODE(ours)
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "deep").mkdir()
+    link, target = tmp_path / "link", tmp_path / "deep" / "file"
+    link.symlink_to(target)
+    with atomic_path(link) as temporary:
+        temporary.write_bytes(b"new")
+    assert link.is_symlink() and target.read_bytes() == b"new"
+
+
+# ---- A full disk ---------------------------------------------------------------------------------
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+import matplotlib.font_manager
+import numpy as np
+import snaps
+from snaps.demo import draw
+from snaps.folder import write_folder
+
+probs = np.random.default_rng(0).dirichlet(np.ones(4), 20000)
+cp = snaps.SplitConformal(0.1).calibrate(None, probs, np.zeros(20000, int), np.arange(100))
+graph = snaps.Graph(None, probs)
+results = {name: {"coverage": [0.9], "size": [2.0]} for name in ("APS", "RAPS", "DAPS", "SNAPS")}
+write = {
+    "estimator.npz": cp.save,
+    "sets.parquet": cp.predict_set().to_parquet,
+    "nodes.parquet": lambda path: write_folder(path.parent, graph, probs),
+    "demo.png": lambda path: draw(path, results, {"APS": np.array([1, 2])}, 0.1),
+}
+
+# A file may not grow beyond 4 kB: to the writer that is a disk that is full.
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+for name, call in write.items():
+    try:
+        call(Path(sys.argv[1], name, name))
+    except snaps.SnapsError as error:
+        print(error)
+"""
+NAMES = ["estimator.npz", "sets.parquet", "nodes.parquet", "demo.png"]
+
+
+def test_a_disk_that_is_full(tmp_path):
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_bytes(b"the old file")
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (run.returncode, run.stderr) == (0, "")
+    for name, message in zip(NAMES, run.stdout.splitlines(), strict=True):
+        target = tmp_path / name / name
+        assert message.startswith(f"cannot write '{target}': ") and "File too large" in message
+        assert target.read_bytes() == b"the old file"
+        # The edges of a folder are written before its nodes, and whole.
+        assert set(os.listdir(target.parent)) - {"edges.parquet"} == {name}
+
+
+# ---- Reading without trust -----------------------------------------------------------------------
+
+
+def test_read_npz(tmp_path):
+    arrays = {"a": np.arange(5), "b": np.eye(2), "c": np.array(["x", "yz"])}
+    np.savez_compressed(tmp_path / "x.npz", **arrays)
+    found = read_npz(tmp_path / "x.npz")
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+class Bomb:
+    """Unpickling this would write a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "pickle"])
+def test_nothing_is_unpickled(tmp_path, kind):
+    path, trace = tmp_path / "x.npz", tmp_path / "trace"
+    bomb = np.array([Bomb(str(trace))], object)
+    with open(path, "wb") as file:
+        if kind == "npz":
+            np.savez(file, header=bomb, own=bomb)
+        elif kind == "npy":
+            np.save(file, bomb)
+        else:
+            bomb.dump(file)
+    for read in (read_npz, snaps.load, snaps.Graph.from_npz):
+        with pytest.raises(snaps.SnapsError, match=r"not an \.npz archive of plain arrays"):
+            read(path)
+    assert not trace.exists()
+
+
+def test_a_plain_array_is_no_archive(tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(3))
+    with pytest.raises(snaps.SnapsError, match=r"damaged, or not an \.npz archive"):
+        read_npz(tmp_path / "x.npy")
+
+
+def test_a_foreign_zip(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("header", b'{"format": "snaps-estimator", "version": 1}')
+    with pytest.raises(snaps.SnapsError, match="'header' in it is not an array"):
+        snaps.load(tmp_path / "x.npz")
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
+    path = tmp_path / "x.npz"
+    small.calibrated().save(path)
+    whole = path.read_bytes()
+    for end in np.linspace(0, len(whole) - 1, 60).astype(int):
+        path.write_bytes(whole[:end])
+        with pytest.raises(snaps.SnapsError, match=r"damaged, or not an \.npz archive"):
+            snaps.load(path)
+
+
+def test_flipped_bits_give_the_same_sets_or_an_error(tmp_path):
+    """Bits outside of the checked contents (dates, say) may flip unnoticed; no others."""
+    path = tmp_path / "x.npz"
+    cp = small.calibrated()
+    cp.save(path)
+    whole = path.read_bytes()
+    refused = 0
+    for place in np.linspace(0, len(whole) - 1, 200).astype(int):
+        broken = bytearray(whole)
+        broken[place] ^= 1 << (place % 8)
+        path.write_bytes(broken)
+        try:
+            again = snaps.load(path)
+        except snaps.SnapsError:
+            refused += 1
+        else:
+            assert (again.predict_set().mask == cp.predict_set().mask).all()
+    assert refused > 100
+
+
+# ---- Saving and loading --------------------------------------------------------------------------
+
+ESTIMATORS = {
+    "split": snaps.SplitConformal(0.2),
+    "split, fraction": snaps.SplitConformal(Fraction(1, 7), score=snaps.THR(), seed=3),
+    "split, numpy numbers": snaps.SplitConformal(
+        np.float64(0.2), score=snaps.SAPS(np.float32(0.25)), seed=np.int64(2**40)
+    ),
+    "split, tuned score": snaps.SplitConformal(0.2, score=snaps.RAPS()),
+    "daps": snaps.DAPS(0.2, weight=0.4),
+    "daps, tuned": snaps.DAPS(0.2),
+    "snaps": snaps.SNAPS(0.2, k=5, weights=(0.3, 0.2)),
+    "snaps, tuned": snaps.SNAPS(0.2, k=5, score=snaps.RAPS(k_reg=np.int64(1))),
+    "snaps, weights in an array": snaps.SNAPS(
+        0.2, k=np.int32(5), weights=np.array([0.25, 0.5]), class_conditional=np.bool_(False)
+    ),
+    "snaps, class thresholds": snaps.SNAPS(
+        0.4, k=5, weights=(0.3, 0.2), score=snaps.APS(randomized=False), class_conditional=True
+    ),
+}
+
+
+def same_estimator(one, two):
+    assert type(one) is type(two)
+    assert one.weights_ == two.weights_ and one.score_ == two.score_
+    for name in ("threshold_", "scores_", "calib_nodes_", "calib_labels_", "tune_nodes_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), strict=True)
+    for alpha in (None, 0.3):
+        first, second = one.predict_set(alpha=alpha), two.predict_set(alpha=alpha)
+        np.testing.assert_array_equal(first.mask, second.mask)
+        np.testing.assert_array_equal(first.ids, second.ids, strict=True)
+    np.testing.assert_array_equal(one.predict_p(smoothed=True), two.predict_p(smoothed=True))
+    assert one.evaluate(LABELS)["coverage"] == two.evaluate(LABELS)["coverage"]
+    assert str(one.explain(40)) == str(two.explain(40))
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["positions", "names"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_save_and_load(tmp_path, name, named):
+    cp = small.calibrated(ESTIMATORS[name], named=named)
+    cp.save(tmp_path / "x.npz")
+    again = snaps.load(tmp_path / "x.npz")
+    same_estimator(cp, again)
+    again.save(tmp_path / "y.npz")
+    same_estimator(cp, snaps.load(tmp_path / "y.npz"))
+
+
+def test_save_and_load_without_a_graph(tmp_path):
+    cp = snaps.SplitConformal(0.2).calibrate(None, PROBS, LABELS, CALIB)
+    cp.save(tmp_path / "x.npz")
+    same_estimator(cp, snaps.load(tmp_path / "x.npz"))
+
+
+def test_save_and_load_without_features(tmp_path):
+    graph = snaps.Graph(small.EDGES, num_nodes=small.NUM_NODES, directed=True, self_loops=True)
+    with pytest.warns(snaps.SnapsWarning, match="no features"):
+        cp = snaps.SNAPS(0.2, weights=(0.3, 0.3)).calibrate(graph, PROBS, LABELS, CALIB)
+    cp.save(tmp_path / "x.npz")
+    same_estimator(cp, snaps.load(tmp_path / "x.npz"))
+
+
+def test_a_loaded_estimator_calibrates_anew_as_the_first_one_would(tmp_path):
+    cp = small.calibrated(snaps.SNAPS(0.2, k=5))
+    cp.save(tmp_path / "x.npz")
+    again = small.calibrated(snaps.load(tmp_path / "x.npz"))
+    same_estimator(cp, again)
+
+
+def test_no_pickle_is_written(tmp_path):
+    cp = small.calibrated(named=True)
+    cp.save(tmp_path / "x.npz")
+    assert all(array.dtype != object for array in read_npz(tmp_path / "x.npz").values())
+
+
+# ---- Files that were tampered with ---------------------------------------------------------------
+
+
+def header(**changes):
+    """Change the header of a saved estimator; names with dots reach into it."""
+
+    def change(arrays):
+        head = json.loads(arrays["header"].tobytes())
+        for name, value in changes.items():
+            *path, last = name.split("__")
+            place = head
+            for step in path:
+                place = place[step]
+            place[last] = value
+        return {"header": np.frombuffer(json.dumps(head).encode(), np.uint8)}
+
+    return change
+
+
+def arrays(**changes):
+    """Replace arrays of a saved estimator; None leaves one out."""
+    return lambda found: changes
+
+
+NAN = np.full((small.NUM_NODES, 3), np.nan)
+FIT = "its contents don't fit together"
+SCORES = "'own' must be finite scores (n, K), got"
+TAMPERED = {
+    "version 2, this snaps reads 1": header(version=2),
+    "version None, this snaps reads 1": header(version=None),
+    "not a saved snaps estimator": header(format="other"),
+    "not a saved snaps estimator ": arrays(header=None),
+    "not a saved snaps estimator  ": arrays(header=np.array([1.5])),
+    "not a saved snaps estimator   ": arrays(header=np.frombuffer(b"[1, 2]", np.uint8)),
+    "'MySNAPS' is missing or unknown": header(estimator="MySNAPS"),
+    "'own' is missing or unknown": arrays(own=None),
+    "'calib_nodes' is missing or unknown": arrays(calib_nodes=None),
+    "'calib_labels' is missing or unknown": arrays(calib_labels=None),
+    "'tune_nodes' is missing or unknown": arrays(tune_nodes=None),
+    "'adjacency_indices' is missing or unknown": arrays(adjacency_indices=None),
+    "'similarity_indptr' is missing or unknown": arrays(similarity_indptr=None),
+    "'directed' is missing or unknown": arrays(directed=None),
+    "'ids' must be given for SNAPS, got none": arrays(ids=None),
+    "the number of nodes must agree, got 'edges' 60, 'ids' 3": arrays(ids=np.arange(3)),
+    f"{SCORES} float64 (60, 3)": arrays(own=NAN),
+    f"{SCORES} float64 (60,)": arrays(own=NAN[:, 0]),
+    f"{SCORES} int64 (60, 3)": arrays(own=NAN.astype(int)),
+    "'calib_nodes' must lie from 0 to 59, got 60": arrays(calib_nodes=CALIB + 31),
+    "'calib_nodes' must lie from 0 to 59, got -1": arrays(calib_nodes=CALIB - 1),
+    "'calib_nodes' must not repeat a node, got 0 twice or more": arrays(calib_nodes=CALIB * 0),
+    "'calib_nodes' must be integer positions or a boolean mask, got float64": arrays(
+        calib_nodes=CALIB + 0.5
+    ),
+    "'calib_nodes' must hold at least one node, got none": arrays(calib_nodes=CALIB[:0]),
+    "'tune_nodes' must lie from 0 to 59, got -7": arrays(tune_nodes=np.array([-7])),
+    "'tune_nodes' must not share nodes with 'calib_nodes', got 1 in both (first: 3)": arrays(
+        tune_nodes=np.array([3])
+    ),
+    "'calib_labels' must have shape (30,), got (29,)": arrays(calib_labels=LABELS[1:30]),
+    "'calib_labels' must lie from 0 to 2, or be -1 where unknown, got 9 at node 0": arrays(
+        calib_labels=np.full(30, 9)
+    ),
+    "'calib_labels' must be labelled, got 30 without a label (first: 0)": arrays(
+        calib_labels=np.full(30, -1)
+    ),
+    "it must hold a valid sparse matrix 'adjacency_*': ": arrays(
+        adjacency_indices=lambda old: old + 60
+    ),
+    "it must hold a valid sparse matrix 'adjacency_*': indptr and indices must be integers": arrays(
+        adjacency_indptr=lambda old: old + 0.5
+    ),
+    "it must hold a valid sparse matrix 'similarity_*': ": arrays(similarity_indptr=np.arange(5)),
+    "'similarity' must be finite, got nan in row 0": arrays(
+        similarity_data=lambda old: old * np.nan
+    ),
+    "'weights' must sum to at most 1, got 0.9 + 0.9": header(weights=[0.9, 0.9]),
+    "'weights' must be (lam, mu) or 'tune', got [1]": header(weights=[1]),
+    "'lam' must be a number from 0 to 1, got nan": header(weights=[float("nan"), 0]),
+    "'k' must be an integer of at least 1, got 0": header(parameters__k=0),
+    "'alpha' must lie strictly between 0 and 1, got 2.0": header(parameters__alpha="2.0"),
+    "'penalty' must be a number of at least 0, got -1": header(
+        score={"name": "RAPS", "k_reg": 1, "penalty": -1}
+    ),
+    f"{FIT} (alpha)": header(parameters__alpha="1/0"),
+    f"{FIT} (parameter)": header(parameters__more=1),
+    f"{FIT} (parameters)": header(parameters=[1, 2]),
+    f"{FIT} (score)": header(score="APS"),
+}
+
+
+@pytest.mark.parametrize("message", TAMPERED)
+def test_tampered_files(tmp_path, message):
+    path = tmp_path / "x.npz"
+    small.calibrated().save(path)
+    found = read_npz(path)
+    for name, value in TAMPERED[message](found).items():
+        found[name] = value(found[name]) if callable(value) else value
+    np.savez(path, **{name: array for name, array in found.items() if array is not None})
+    with pytest.raises(snaps.SnapsError) as caught:
+        snaps.load(path)
+    expected = f"cannot load '{path}': {message.partition(' (')[0] if FIT in message else message}"
+    assert str(caught.value).startswith(expected.rstrip(" "))
+
+
+# ---- Sets as Parquet -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["positions", "names"])
+def test_sets_as_parquet(tmp_path, named):
+    sets = small.calibrated(named=named).predict_set(TEST)
+    sets.to_parquet(tmp_path / "sets.parquet")
+    table = pq.read_table(tmp_path / "sets.parquet")
+    kinds = [str(kind).replace("element", "item") for kind in table.schema.types]
+    assert table.column_names == ["id", "labels", "size"]
+    assert kinds == ["string" if named else "int64", "list<item: int32>", "int32"]
+    assert table["id"].to_pylist() == sets.ids.tolist()
+    assert table["labels"].to_pylist() == [labels.tolist() for labels in sets.labels()]
+    assert table["size"].to_pylist() == sets.sizes.tolist()
+
+
+def test_no_sets_as_parquet(tmp_path):
+    small.calibrated().predict_set([]).to_parquet(tmp_path / "sets.parquet")
+    assert pq.read_table(tmp_path / "sets.parquet").to_pylist() == []
+
+
+def test_writing_over_a_folder_leaves_no_old_features(tmp_path):
+    edges = small.EDGES
+    sparse = snaps.Graph(edges, sp.csr_array(small.FEATURES), small.NUM_NODES)
+    write_folder(tmp_path, sparse, PROBS)
+    assert read_folder(tmp_path).graph.features.shape == (60, 4)
+    write_folder(tmp_path, snaps.Graph(edges, num_nodes=small.NUM_NODES), PROBS)
+    assert read_folder(tmp_path).graph.features is None

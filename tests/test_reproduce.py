@@ -1,0 +1,226 @@
+"""`snaps reproduce`: cells on disk, killed runs that carry on, and clear complaints."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import snaps
+from snaps.cli import main
+from snaps.datasets import make_graph
+from snaps.experiments import protocol, render, tables
+from snaps.experiments.store import Store, fingerprint
+
+pytest.importorskip("torch")
+
+OPTIONS = ["--datasets", "cora_ml", "--models", "3", "--splits", "20", "--jobs", "1"]
+
+
+def start(folder: Path, data_dir: Path, runs: str = "runs", out: str = "out") -> subprocess.Popen:
+    command = [sys.executable, "-m", "snaps.cli", "reproduce", "table1", *OPTIONS]
+    command += ["--runs", str(folder / runs), "--out", str(folder / out)]
+    environment = {**os.environ, "SNAPS_DATA": str(data_dir)}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen) -> str:
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
+    return out
+
+
+def rows(folder: Path, out: str = "out") -> list[dict]:
+    return json.loads((folder / out / "table1.json").read_text())["rows"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, data_dir):
+    folder = tmp_path_factory.mktemp("whole")
+    text = finish(start(folder, data_dir))
+    return folder, text
+
+
+# ---- the table ------------------------------------------------------------------------------
+
+
+def test_table_shows_ours_the_papers_and_the_difference(uninterrupted):
+    folder, text = uninterrupted
+    found = rows(folder)
+    assert [row["method"] for row in found] == ["APS", "RAPS", "DAPS", "SNAPS"]
+    assert found[0]["paper_size"] == 2.42
+    assert all(row["inside_law"] for row in found)
+    assert found[3]["size"] < found[0]["size"]
+    difference = found[0]["size_nonempty"] / 2.42 - 1
+    assert f"{difference:+.1%}" in text
+    assert {p.name for p in (folder / "out").iterdir()} == {
+        "table1.json", "table1.csv", "table1.md",
+    }  # fmt: skip
+    assert "Processor time" in text
+
+
+def test_page_holds_every_table_found(uninterrupted, tmp_path):
+    folder, _ = uninterrupted
+    render.page(folder / "out", tmp_path / "results.md")
+    text = (tmp_path / "results.md").read_text()
+    assert "## table1" in text and "CoraML" in text
+    with pytest.raises(snaps.SnapsError, match="must hold results"):
+        render.page(tmp_path / "nothing", tmp_path / "page.md")
+
+
+# ---- killed, resumed, at once ------------------------------------------------------------------
+
+
+def test_killed_at_any_moment_the_next_run_ends_with_the_same_table(
+    uninterrupted, tmp_path, data_dir
+):
+    for cells in (0, 1, 2):
+        process = start(tmp_path, data_dir)
+        logits = tmp_path / "runs" / "logits"
+        deadline = time.monotonic() + 200
+        while time.monotonic() < deadline and process.poll() is None:
+            if logits.exists() and len(list(logits.glob("*.npz"))) > cells:
+                break
+            time.sleep(0.01)
+        assert process.poll() is None, "the run ended before it could be killed"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not (tmp_path / "out").exists()
+    kept = {path: path.stat().st_mtime_ns for path in logits.glob("[!.]*.npz")}
+    assert kept
+    finish(start(tmp_path, data_dir))
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert rows(tmp_path) == rows(uninterrupted[0])
+
+
+def test_two_runs_at_once_agree(uninterrupted, tmp_path, data_dir):
+    both = [start(tmp_path, data_dir, out=f"out{i}") for i in range(2)]
+    for process in both:
+        finish(process)
+    assert rows(tmp_path, "out0") == rows(tmp_path, "out1") == rows(uninterrupted[0])
+
+
+def test_damaged_cells_are_made_again(uninterrupted, data_dir):
+    folder, _ = uninterrupted
+    before = rows(folder)
+    for path in (folder / "runs" / "logits").glob("*.npz"):
+        path.write_bytes(path.read_bytes()[:1000])
+    for path in (folder / "runs" / "cells").glob("*.json"):
+        path.write_text("{")
+    finish(start(folder, data_dir))
+    assert rows(folder) == before
+
+
+# ---- protocol -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made():
+    return make_graph(1200, 3, seed=0)
+
+
+def test_draws_are_twenty_and_twenty_a_class_and_the_rest(made):
+    draw = protocol.draw_nodes(made, seed=0, draw=3)
+    assert np.bincount(made.labels[draw.train]).tolist() == [20, 20, 20]
+    assert np.bincount(made.labels[draw.valid]).tolist() == [20, 20, 20]
+    everything = np.sort(np.concatenate([draw.train, draw.valid, draw.pool]))
+    assert np.array_equal(everything, np.arange(1200))
+    assert not np.array_equal(draw.train, protocol.draw_nodes(made, seed=0, draw=4).train)
+
+
+@pytest.mark.parametrize("as_authors", [False, True])
+def test_methods_pay_for_tuning_from_the_same_budget(made, as_authors):
+    draw = protocol.draw_nodes(made, 0, 0)
+    near = snaps.similarity_graph(made.graph.features, ids=made.graph.keys)
+    logits = np.eye(3)[made.labels] + np.random.default_rng(0).normal(size=(1200, 3))
+    out = protocol.evaluate_draw(
+        made, logits, draw, near, suite="main", alpha=0.1, splits=5, seed=0, as_authors=as_authors
+    )
+    budget = min(1000, len(draw.pool) // 2)
+    tuned = budget - (60 if as_authors else budget // 2)
+    assert [out[name]["n_calib"] for name in out] == [budget, tuned, tuned, tuned]
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [("own", (0, 0)), ("linked", (0, 1)), ("similar", (1, 0))],
+)
+def test_ablation_with_one_part_has_nothing_to_tune(name, weights):
+    method = protocol.SUITES["ablation"][name](0.1, 0)
+    assert not method.needs_tuning
+    assert method._fixed_weights() == weights
+
+
+def test_ablation_grids_leave_out_what_is_off():
+    grids = {name: m(0.1, 0)._grid() for name, m in protocol.SUITES["ablation"].items()}
+    assert len(grids["own+linked+similar"]) == 231
+    assert all(lam == 0 for lam, _ in grids["own+linked"])
+    assert all(mu == 0 for _, mu in grids["own+similar"])
+    assert all(lam + mu == 1 for lam, mu in grids["linked+similar"])
+    assert len(grids["own+linked"]) == len(grids["linked+similar"]) == 21
+
+
+# ---- store ----------------------------------------------------------------------------------
+
+
+def test_fingerprint_tells_settings_and_arrays_apart():
+    marks = {
+        fingerprint(1, "a"), fingerprint(1, "b"), fingerprint(2, "a"),
+        fingerprint(np.arange(3)), fingerprint(np.arange(3.0)), fingerprint(np.arange(4)),
+    }  # fmt: skip
+    assert len(marks) == 6
+
+
+def test_store_gives_back_what_it_was_given(tmp_path):
+    store = Store(tmp_path / "runs")
+    assert store.read_json("cells", "a") is None
+    store.write_json("cells", "a", {"x": 0.1})
+    assert store.read_json("cells", "a") == {"x": 0.1}
+    store.write_arrays("logits", "b", {"x": np.arange(3)})
+    assert store.read_arrays("logits", "b")["x"].tolist() == [0, 1, 2]
+
+
+# ---- complaints -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tabel1"], "'TABLE' must be a known table such as table1"),
+        (["table1", "--models", "0"], "'--models' must be an integer of at least 1, got 0"),
+        (["table1", "--splits", "-1"], "'--splits' must be an integer of at least 1, got -1"),
+        (["table1", "--datasets", "cora_mll"], "cora_ml"),
+        (["table1", "--seed", "-1"], "'--seed' must be an integer of at least 0, got -1"),
+    ],
+)
+def test_complaints_are_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", *arguments])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_runs_folder_that_cannot_be_written(tmp_path, data_dir, capsys, monkeypatch):
+    monkeypatch.setenv("SNAPS_DATA", str(data_dir))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", "table1", *OPTIONS, "--runs", str(tmp_path / "file" / "runs")])
+    assert stopped.value.code == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_every_published_row_has_a_table():
+    known = {(row["table"]) for row in tables.published()["results"]}
+    assert known <= set(tables.TABLES)
