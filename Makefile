@@ -34,7 +34,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[gnn,test]"
+	$(PIP) -e ".[gnn,datasets,test]"
 	touch $@
 
 $(VENV)/.lint: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The first call of a numba loop compiles it, so no deadline is fair.
+settings.register_profile("snaps", deadline=None, max_examples=30, print_blob=True)
+settings.load_profile("snaps")
 
 # Tests are collected with --import-mode=importlib, which leaves sys.path alone; the helper
 # modules beside this file (transcription, law) are imported by their plain names.

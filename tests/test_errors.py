@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from decimal import Decimal
+from fractions import Fraction
+
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -191,9 +195,9 @@ FOREIGN = {
 # ---- Probabilities -------------------------------------------------------------------------------
 
 
-def calibrate(probs=PROBS, labels=LABELS, nodes=CALIB, graph=None, method=None, **options):
+def calibrate(probs=PROBS, labels=LABELS, nodes=CALIB, method=None, **options):
     method = method or snaps.SplitConformal(0.2)
-    return method.calibrate(graph or small.graph(), probs, labels, nodes, **options)
+    return method.calibrate(small.graph(), probs, labels, nodes, **options)
 
 
 PROBABILITIES = {
@@ -370,7 +374,7 @@ PARAMETERS = {
     "'score' must give a finite score for each row and label (60, 3), "
     "got Broken with shape (60, 3)": lambda: with_parameters(score=Broken(False)),
     "'randomized' must be True or False, got 1": lambda: with_parameters(score=snaps.APS(1)),
-    "'k_reg' must be an integer of at least 0, got -1": lambda: with_parameters(
+    "'k_reg' must be an integer from 0 to 2147483647, got -1": lambda: with_parameters(
         score=snaps.RAPS(k_reg=-1)
     ),
     "'k_reg' must be a number or 'tune', got 'auto'": lambda: with_parameters(
@@ -465,10 +469,8 @@ PREDICTION = {
 # ---- Splits --------------------------------------------------------------------------------------
 
 
-def split(pool=TEST, n_calib=10, method=None, **options):
-    return snaps.evaluate_splits(
-        method or snaps.SplitConformal(0.2), None, PROBS, LABELS, pool, n_calib, **options
-    )
+def split(pool=TEST, n_calib=10, method=snaps.SplitConformal(0.2), **options):  # noqa: B008
+    return snaps.evaluate_splits(method, None, PROBS, LABELS, pool, n_calib, **options)
 
 
 SPLITS = {
@@ -513,7 +515,7 @@ RESULTS = {
     "'nodes' must be integer positions or a boolean mask, got <U1": lambda: snaps.PredictionSets(
         MASK, ["a", "b"]
     ),
-    "'num_nodes' must be an integer of at least 1, got '2'": lambda: snaps.PredictionSets(
+    "'num_nodes' must be an integer from 1 to 2147483647, got '2'": lambda: snaps.PredictionSets(
         MASK, num_nodes="2"
     ),
     "'ids' must have one entry a set (2), got 1": lambda: snaps.PredictionSets(MASK, ids=[7]),
@@ -836,12 +838,19 @@ WRITING = {
         PROBS,
         changed(LABELS, 0, 3),
     ),
-    "'roles' must have shape (60,), got (2,)": (
+    "'roles' must have one entry a node (60), got 2": (
         "g",
         small.graph(),
         PROBS,
         LABELS,
         ["calib", "test"],
+    ),
+    "'roles' must be a list of integers or of strings, got ['calib', None]": (
+        "g",
+        small.graph(),
+        PROBS,
+        LABELS,
+        ["calib", None],
     ),
     "'roles' must be one of train, valid, tune, calib, test or empty, got 'dev' in row 0": (
         "g",
@@ -900,6 +909,90 @@ def test_what_cannot_be_saved(here):
     message = f"the estimator {known} SNAPS, DAPS, SplitConformal to be saved, got MySNAPS"
     assert complaint(lambda: own_class.save("x.npz")) == message
     assert list(here.iterdir()) == []
+
+
+# ---- Whatever is passed --------------------------------------------------------------------------
+
+ANYTHING = [
+    *(None, True, 0, -1, 1.5, np.nan, np.inf, 1j, 2**70, Fraction(1, 2), Decimal("0.1")),
+    *("", "x", "a\nb", "\0", b"x", object(), len, snaps.APS, slice(3), iter([1]), range(3)),
+    *([], [[]], [None], [2**70], [1, [2]], [[1], [2, 3]], ["a", 1], {}, {1}, (0.1, 0.2)),
+    *(np.array(3), np.array([]), np.array([None]), np.array(["a"]), np.zeros((2, 2, 2))),
+    *(np.zeros(N), np.zeros((N, K)), np.full((N, K), np.nan), np.zeros((N, N)), [True] * N),
+    *(np.uint64(2**63), np.array([2**63], np.uint64), np.array(["2020"], "datetime64[D]")),
+    *(np.void(b"abc"), np.zeros(3, [("a", int)]), np.ma.masked_array([1, 2], [0, 1])),
+    *(sp.eye(N), sp.eye(3), sp.csr_array((N, N)), sp.coo_array(range(3)), sp.eye(N, dtype=bool)),
+    *(torch.zeros(N), torch.tensor(3), torch.eye(N).to_sparse(), torch.zeros(N) * 1j),
+    *(torch.zeros(N, K, dtype=torch.bfloat16), pd.DataFrame({"a": [1, 2]}), pd.Series([1, None])),
+    *(pd.Series(["a", "b"]), pd.array([1, None], "Int64")),
+]
+G = small.graph()
+CP = functools.cache(small.calibrated)
+TAKERS = {
+    "edges": snaps.Graph,
+    "features": lambda v: snaps.Graph(None, v),
+    "num_nodes": lambda v: snaps.Graph(PAIR, num_nodes=v),
+    "ids": lambda v: snaps.Graph(None, ids=v),
+    "directed": lambda v: snaps.Graph(PAIR, directed=v),
+    "positions": G.positions,
+    "from_pyg": snaps.Graph.from_pyg,
+    "from_networkx": snaps.Graph.from_networkx,
+    "from_npz": snaps.Graph.from_npz,
+    "from_parquet": snaps.Graph.from_parquet,
+    "load": snaps.load,
+    "graph": lambda v: snaps.SplitConformal(0.2).calibrate(v, PROBS, LABELS, CALIB),
+    "probs": calibrate,
+    "logits": lambda v: calibrate(v, logits=True),
+    "labels": lambda v: calibrate(labels=v),
+    "nodes": lambda v: calibrate(nodes=v),
+    "tune_nodes": lambda v: calibrate(tune_nodes=v),
+    "similarity": with_similarity,
+    "alpha": lambda v: with_parameters(alpha=v, k=5),
+    "score": lambda v: with_parameters(score=v, k=5, alpha=0.2),
+    "weights": lambda v: with_parameters(weights=v, k=5, alpha=0.2),
+    "weight": lambda v: with_parameters(snaps.DAPS, weight=v, alpha=0.2),
+    "k": lambda v: with_parameters(k=v, alpha=0.2),
+    "seed": lambda v: with_parameters(seed=v, k=5, alpha=0.2),
+    "class_conditional": lambda v: with_parameters(snaps.DAPS, class_conditional=v, alpha=0.4),
+    "k_reg": lambda v: with_parameters(snaps.DAPS, score=snaps.RAPS(k_reg=v), alpha=0.2),
+    "penalty": lambda v: with_parameters(snaps.DAPS, score=snaps.RAPS(penalty=v), alpha=0.2),
+    "randomized": lambda v: with_parameters(snaps.DAPS, score=snaps.SAPS(randomized=v), alpha=0.2),
+    "predict_set": lambda v: CP().predict_set(v),
+    "predict_set alpha": lambda v: CP().predict_set(alpha=v),
+    "predict_p": lambda v: CP().predict_p(v),
+    "evaluate": lambda v: CP().evaluate(v),
+    "evaluate nodes": lambda v: CP().evaluate(LABELS, v),
+    "explain": lambda v: CP().explain(v),
+    "method": lambda v: split(method=v),
+    "pool": lambda v: split(pool=v),
+    "n_calib": lambda v: split(n_calib=v),
+    "alphas": lambda v: split(alphas=v),
+    "mask": snaps.PredictionSets,
+    "mask nodes": lambda v: snaps.PredictionSets(MASK, v),
+    "mask ids": lambda v: snaps.PredictionSets(MASK, ids=v),
+    "sets": lambda v: metrics.coverage(v, [0, 1]),
+    "truth": lambda v: metrics.coverage(SETS, v),
+    "strata": lambda v: metrics.sscv(SETS, [0, 1], 0.1, v),
+    "write_folder": lambda v: write_folder("g", v, v, v, v),
+    "write_folder probs": lambda v: write_folder("g", G, v),
+    "write_folder labels": lambda v: write_folder("g", G, PROBS, v),
+    "write_folder roles": lambda v: write_folder("g", G, PROBS, LABELS, v),
+    "similarity_graph": lambda v: snaps.similarity_graph(v, k=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", TAKERS)
+def test_whatever_is_passed_is_understood_or_refused_in_one_line(here, name):
+    """Never a traceback from below."""
+    refused = 0
+    for value in ANYTHING:
+        try:
+            TAKERS[name](value)
+        except snaps.SnapsError as error:
+            refused += 1
+            assert len(str(error).splitlines()) == 1 and len(str(error)) < 300
+    assert refused > len(ANYTHING) / 2
 
 
 # ---- The messages themselves ---------------------------------------------------------------------

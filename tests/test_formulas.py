@@ -23,9 +23,6 @@ import snaps
 import transcription as t
 from snaps import conformal, metrics, randomness
 
-settings.register_profile("formulas", deadline=None, max_examples=30, print_blob=True)
-settings.load_profile("formulas")
-
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.4, 0.5, 0.7]
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -638,6 +635,19 @@ def larger_world(n, seed, num_labels=4):
     )
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_tuning_breaks_ties_as_it_says(seed):
+    """Few tuning nodes: many weights give sets of the same size."""
+    world = larger_world(40, seed)
+    tune, calib = list(range(10)), list(range(10, 30))
+    own = t.table(t.aps, world.probs, world.draws())
+    rows = t.linked(world.edges, world.num_nodes)
+    parts = t.snaps_field(own, t.similar(world.features, 5, world.ids), rows)
+    cp = snaps.SNAPS(alpha=0.2, k=5, seed=seed)
+    cp.calibrate(*world.arrays(), calib, tune_nodes=tune)
+    assert cp.weights_ == t.tune_snaps(parts, world.labels, tune, 0.2)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_tuning_finds_the_best_weights_of_a_larger_graph(seed):
     world = larger_world(120, seed)
@@ -652,6 +662,33 @@ def test_tuning_finds_the_best_weights_of_a_larger_graph(seed):
     cp = snaps.DAPS(alpha=0.1, seed=seed).calibrate(*arrays, calib, tune_nodes=tune)
     weight = t.tune_daps(own, rows, world.labels, tune, 0.1)
     assert weight > 0, "a test that cannot tell tuning from nothing"
+    np.testing.assert_allclose(cp.scores_, t.daps(own, rows, weight), **CLOSE)
+
+
+def twinned(world):
+    """Every node twice, with the same features, probabilities, label and neighbours."""
+    n = world.num_nodes
+    return World(
+        [(a + i, b + j) for a, b in world.edges for i in (0, n) for j in (0, n)],
+        world.features * 2,
+        world.probs * 2,
+        world.labels * 2,
+        list(range(2 * n)),
+        world.seed,
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tuning_counts_tied_scores(seed):
+    """Twins tie to the last bit whatever the weights, some of them at the threshold."""
+    world = twinned(larger_world(30, seed))
+    tune, calib = list(range(40)), list(range(40, 60))
+    own = t.table(t.aps, world.probs)
+    rows = t.linked(world.edges, world.num_nodes)
+    score = snaps.APS(randomized=False)
+    cp = snaps.DAPS(alpha=0.2, score=score, seed=seed)
+    cp.calibrate(*world.arrays(), calib, tune_nodes=tune)
+    weight = t.tune_daps(own, rows, world.labels, tune, 0.2)
     np.testing.assert_allclose(cp.scores_, t.daps(own, rows, weight), **CLOSE)
 
 

@@ -97,7 +97,7 @@ def check_seed(seed: Any, name: str = "seed") -> int:
 
 def check_path(path: Any, name: str = "path") -> Path:
     """A place in the file system."""
-    if not isinstance(path, (str, os.PathLike)):
+    if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
         raise SnapsError(f"'{name}' must be a path, got {shown(path)}")
     return Path(path)
 

@@ -114,11 +114,13 @@ def write_folder(
         labels = check_labels(labels, num_nodes=n, num_classes=num_classes)
         columns["label"] = pa.array(labels, mask=labels < 0)
     if roles is not None:
-        roles = np.asarray(roles)
-        if roles.shape != (graph.num_nodes,):
-            raise SnapsError(f"'roles' must have shape ({graph.num_nodes},), got {roles.shape}")
-        _check_roles(roles, "'roles'")
-        columns["role"] = pa.array(roles, mask=roles == "")
+        names = check_ids(roles, "'roles'", unique=False)
+        if len(names) != graph.num_nodes:
+            raise SnapsError(
+                f"'roles' must have one entry a node ({graph.num_nodes}), got {len(names)}"
+            )
+        _check_roles(names, "'roles'")
+        columns["role"] = pa.array(names, mask=names == "")
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

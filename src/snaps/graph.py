@@ -15,7 +15,7 @@ from snaps.errors import SnapsError
 from snaps.files import read_npz
 from snaps.randomness import node_keys
 
-_MOST_NODES = 2**31 - 1
+MOST_NODES = 2**31 - 1
 
 
 class Graph:
@@ -75,12 +75,12 @@ class Graph:
         listed = ", ".join(f"'{name}' {count}" for name, count in known.items())
         if len(set(known.values())) > 1:
             raise SnapsError(f"the number of nodes must agree, got {listed}")
-        if known and not 1 <= max(known.values()) <= _MOST_NODES:
-            raise SnapsError(f"the number of nodes must lie from 1 to {_MOST_NODES}, got {listed}")
+        if known and not 1 <= max(known.values()) <= MOST_NODES:
+            raise SnapsError(f"the number of nodes must lie from 1 to {MOST_NODES}, got {listed}")
         if known:
             self.num_nodes = next(iter(known.values()))
         elif source.size:
-            self.num_nodes = min(int(max(source.max(), target.max())) + 1, _MOST_NODES)
+            self.num_nodes = min(int(max(source.max(), target.max())) + 1, MOST_NODES)
         else:
             raise SnapsError("'num_nodes' must be given for a graph without edges and features")
         if source.size and (top := int(max(source.max(), target.max()))) >= self.num_nodes:

@@ -92,7 +92,7 @@ class RAPS(Score):
             if isinstance(value, str) and value != "tune":
                 raise SnapsError(f"'{name}' must be a number or 'tune', got {shown(value)}")
         if not isinstance(self.k_reg, str):
-            check_integer(self.k_reg, "k_reg", low=0)
+            check_integer(self.k_reg, "k_reg", low=0, high=2**31 - 1)
         if not isinstance(self.penalty, str):
             check_number(self.penalty, "penalty", low=0)
 

@@ -10,7 +10,7 @@ import numpy as np
 from snaps.checks import check_integer, check_nodes, to_numpy
 from snaps.errors import SnapsError, require
 from snaps.files import atomic_path
-from snaps.graph import check_ids
+from snaps.graph import MOST_NODES, check_ids
 
 
 class PredictionSets:
@@ -48,7 +48,7 @@ class PredictionSets:
             # Positions tell the last node; a mask has an entry for each.
             positions = places.dtype.kind in "iu"
             num_nodes = int(places.max(initial=0)) + 1 if positions else max(1, places.size)
-        self.num_nodes = check_integer(num_nodes, "num_nodes", low=1)
+        self.num_nodes = check_integer(num_nodes, "num_nodes", low=1, high=MOST_NODES)
         self.nodes = check_nodes(places, "nodes", num_nodes=self.num_nodes, empty=True)
         self.ids = self.nodes if ids is None else check_ids(ids, "'ids'", unique=False)
         for name, array in (("nodes", self.nodes), ("ids", self.ids)):

@@ -36,14 +36,14 @@ def row_sizes(ptr, vals):
 def shortlist(approx, k, low, error, places):
     """Write the places that may hold one of the k largest above `low`; return how many."""
     m = len(approx)
-    lanes = min(8 * k, m)
+    lanes = min(4 * k, m)
     if lanes >= k:
         # The k-th largest of the lanes' maxima bounds the k-th largest of all from below.
         tops = approx[:lanes].copy()
         for start in range(lanes, m - lanes + 1, lanes):
+            part = approx[start : start + lanes]
             for lane in range(lanes):
-                value = approx[start + lane]
-                tops[lane] = value if value > tops[lane] else tops[lane]
+                tops[lane] = np.fmax(part[lane], tops[lane])
         low = max(low, np.partition(tops, lanes - k)[lanes - k] - 2 * error)
     limit, count = np.float32(low), 0
     for start in range(0, m, STEP):
@@ -61,11 +61,12 @@ def shortlist(approx, k, low, error, places):
 @njit(cache=True)
 def offer(i, j, dot, squares, rank, sims, nodes, counts):
     """Put j into i's list if it is among the best so far; of equals the lower rank wins."""
-    product = squares[i] * squares[j]
-    if dot <= TINY * np.sqrt(product):
+    if dot <= 0:
         return
     # One division of exact squares: equal cosines of whole numbers come out equal.
-    sim = min(np.sqrt(dot * dot / product), 1.0)
+    sim = min(np.sqrt(dot * dot / (squares[i] * squares[j])), 1.0)
+    if sim < TINY:
+        return
     k, place = sims.shape[1], counts[i]
     counts[i] = min(place + 1, k)
     while place > 0:
@@ -90,23 +91,37 @@ def search_sparse(
     the loop that matters half as fast again.
     """
     m, k = len(near), sims.shape[1]
-    scales = 1 / np.sqrt(squares[near])
-    scales[squares[near] == 0] = 0.0
+    scales = 1 / np.sqrt(np.where(squares[near] > 0, squares[near], np.inf))
     for b in prange((last - first + ROWS - 1) // ROWS):
         dots, approx = np.zeros(m), np.empty(m, np.float32)
-        places = np.empty(m + 1, np.int64)
+        few, who, places = np.empty(m), np.empty(m, np.int64), np.empty(m + 1, np.int64)
         for i in range(first + b * ROWS, min(first + (b + 1) * ROWS, last)):
+            steps = 0
             for p in range(ptr[i], ptr[i + 1]):
-                value, column = np.float64(vals[p]), cols[p]
-                for q in range(index_ptr[column], index_ptr[column + 1]):
+                value, begin, end = np.float64(vals[p]), index_ptr[cols[p]], index_ptr[cols[p] + 1]
+                steps += end - begin
+                for q in range(begin, end):
                     dots[index_rows[q]] += value * index_vals[q]
-            scale = 1 / np.sqrt(squares[i]) if squares[i] > 0 else 0.0
-            for j in range(m):
-                approx[j] = dots[j] * scale * scales[j]
             place = np.searchsorted(near, i)
             if place < m and near[place] == i:
-                approx[place] = -2
+                dots[place] = 0
+            scale = 1 / np.sqrt(squares[i]) if steps else 0.0
             low = sims[i, k - 1] - 2 * UNIT if counts[i] == k else 0.0
+            if 8 * steps < m:
+                count = 0
+                for p in range(ptr[i], ptr[i + 1]):
+                    for q in range(index_ptr[cols[p]], index_ptr[cols[p] + 1]):
+                        j = index_rows[q]
+                        if dots[j] > 0:
+                            few[count], who[count] = dots[j], j
+                            approx[count] = dots[j] * scale * scales[j]
+                            count += 1
+                        dots[j] = 0
+                for place in places[: shortlist(approx[:count], k, low, 2 * UNIT, places)]:
+                    offer(i, near[who[place]], few[place], squares, rank, sims, nodes, counts)
+                continue
+            for j in range(m):
+                approx[j] = dots[j] * scale * scales[j]
             for place in places[: shortlist(approx, k, low, 2 * UNIT, places)]:
                 offer(i, near[place], dots[place], squares, rank, sims, nodes, counts)
             dots[:] = 0

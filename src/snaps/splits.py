@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -95,9 +95,13 @@ def evaluate_splits(
             f"'method' must be an estimator such as snaps.SNAPS(), got {shown(method)}"
         )
     method._check_parameters()
-    if alphas is not None and (not isinstance(alphas, Sized) or len(alphas) == 0):
+    try:
+        given = [method.alpha] if alphas is None else list(alphas)
+    except TypeError:
+        given = []
+    if not given:
         raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
-    levels = [check_alpha(a, "alphas") for a in ([method.alpha] if alphas is None else alphas)]
+    levels = [check_alpha(level, "alphas") for level in given]
     inputs = method._prepare(graph, probs, similarity, logits)
     n, num_classes = inputs.probs.shape
     known = check_labels(labels, num_nodes=n, num_classes=num_classes)

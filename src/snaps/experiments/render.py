@@ -30,8 +30,13 @@ def layout(result: dict[str, Any]) -> tuple[list[str], Cells]:
         "SH %", "paper SH %",
     ]  # fmt: skip
     rows = [_result_row(row, _display(row["dataset"])) for row in result["rows"]]
-    rows += [_result_row(row, f"Average of {row['datasets']}") for row in result["averages"]]
+    rows += [_result_row(row, _average_label(row)) for row in result["averages"]]
     return header, rows
+
+
+def _average_label(row: dict[str, Any]) -> str:
+    left_out = ", ".join(_display(name) for name in row["without"])
+    return f"Average of {row['datasets']}" + (f" without {left_out}" if left_out else "")
 
 
 def _result_row(row: dict[str, Any], label: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -121,7 +121,7 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
         "title": table.title,
         "settings": _settings(setting),
         "rows": rows,
-        "averages": _averages(rows),
+        "averages": _averages(rows, _notes(present, setting)),
         "cpu_seconds": {key: round(value, 2) for key, value in timing.items()},
         "notes": _notes(present, setting),
         "skipped": skipped,
@@ -160,19 +160,26 @@ def _standard_error(values: np.ndarray) -> float | None:
     return float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means over the datasets that have a published number, ours and the paper's alike."""
+def _averages(rows: list[dict[str, Any]], odd: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Means over the datasets with a published number, ours and the paper's alike.
+
+    Twice where some datasets are not the paper's own (`odd`): with them and without.
+    """
     out = []
-    for alpha, method in dict.fromkeys((row["alpha"], row["method"]) for row in rows):
-        same = [
-            row
-            for row in rows
-            if (row["alpha"], row["method"]) == (alpha, method) and "paper_size" in row
-        ]
-        if same:
-            keys = [*AVERAGED, *(key for key in same[0] if key.startswith("paper_"))]
-            means = {key: float(np.mean([row[key] for row in same])) for key in keys}
-            out.append({"alpha": alpha, "method": method, "datasets": len(same), **means})
+    for without in (frozenset(), frozenset(odd)) if odd else (frozenset(),):
+        for alpha, method in dict.fromkeys((row["alpha"], row["method"]) for row in rows):
+            same = [
+                row
+                for row in rows
+                if (row["alpha"], row["method"]) == (alpha, method)
+                and "paper_size" in row
+                and row["dataset"] not in without
+            ]
+            if same:
+                keys = [*AVERAGED, *(key for key in same[0] if key.startswith("paper_"))]
+                means = {key: float(np.mean([row[key] for row in same])) for key in keys}
+                about = {"alpha": alpha, "method": method, "datasets": len(same)}
+                out.append({**about, "without": sorted(without), **means})
     return out
 
 

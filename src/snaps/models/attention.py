@@ -111,23 +111,14 @@ class _Attend(torch.autograd.Function):
         to_target[:, hop.places] = torch.from_numpy(targets)
         # A node's values count on their own, and through its two parts in the scores.
         to_values = to_target[:, :, None] * target[:, None, :]
-        to_source = torch.from_numpy(
-            _backward_columns(
-                *hop.by_source,
-                weights * keep.numpy(),
-                edges,
-                grad,
-                source.numpy(),
-                to_values.numpy(),
-            )
+        indptr, indices, order = hop.by_source
+        kept = weights * keep.numpy()
+        sources = _backward_columns(
+            indptr, indices, order, kept, edges, grad, source.numpy(), to_values.numpy()
         )
-        return (
-            to_values,
-            _weighted_sums(to_source, values),
-            _weighted_sums(to_target, values),
-            None,
-            None,
-        )
+        to_source = torch.from_numpy(sources)
+        vectors = _weighted_sums(to_source, values), _weighted_sums(to_target, values)
+        return to_values, *vectors, None, None
 
 
 def _row_products(values: Tensor, vectors: Tensor) -> Tensor:

@@ -89,7 +89,8 @@ def threads_set(count: int) -> Iterator[None]:
     """Run torch and the compiled loops on so many threads."""
     before = torch.get_num_threads(), numba.get_num_threads()
     torch.set_num_threads(count)
-    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+    # numba refuses more threads than it was started with, and its type stubs lack the number.
+    numba.set_num_threads(min(count, getattr(numba.config, "NUMBA_NUM_THREADS")))  # noqa: B009
     try:
         yield
     finally:

@@ -1,0 +1,530 @@
+"""The commands: results on stdout or --out, one line for what went wrong, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import small
+import snaps
+from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
+from snaps.cli import main
+from snaps.folder import write_folder
+
+SNAPS = str(Path(sys.executable).with_name("snaps"))
+PREDICT, EVALUATE = ["predict", "g", "--out", "sets.parquet"], ["evaluate", "g"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder to work in, with the graph folder g."""
+    monkeypatch.chdir(tmp_path)
+    small.write(tmp_path / "g")
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process: exit code, stdout, stderr."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+def shell(*command, **options):
+    """Run a command in a process of its own."""
+    environment = {**os.environ, "COLUMNS": "120", **options.pop("env", {})}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env=environment, **options
+    )
+
+
+def read_sets(path="sets.parquet"):
+    table = pq.read_table(path)
+    return dict(zip(table["id"].to_pylist(), table["labels"].to_pylist(), strict=True))
+
+
+def as_read(sets):
+    return {
+        id: labels.tolist() for id, labels in zip(sets.ids.tolist(), sets.labels(), strict=True)
+    }
+
+
+# ---- As a program --------------------------------------------------------------------------------
+
+
+def test_predict_as_a_program(here):
+    done = shell(SNAPS, *PREDICT, "--alpha", "0.2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("SNAPS with APS(randomized=True), alpha 0.2\n")
+    assert "calibrated on 15 nodes, tuned on 15\n" in done.stdout
+    assert done.stdout.endswith("\nwrote sets.parquet\n")
+    table = pq.read_table("sets.parquet")
+    kinds = [str(kind).replace("element", "item") for kind in table.schema.types]
+    assert table.column_names == ["id", "labels", "size"]
+    assert kinds == ["string", "list<item: int32>", "int32"]
+    expected = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
+    assert read_sets() == as_read(expected)
+    assert table["size"].to_pylist() == expected.sizes.tolist()
+
+
+def test_demo_as_a_program(tmp_path):
+    done = shell(SNAPS, "demo", "--nodes", "300", "--out", "d", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(name in done.stdout for name in ("APS", "RAPS", "DAPS", "SNAPS", "coverage"))
+    written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    graph = {"d/graph/nodes.parquet", "d/graph/edges.parquet", "d/graph/features.npz"}
+    assert written == {"d/demo.png", "d/sets.parquet", *graph}
+    assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert "Next: snaps predict d/graph --alpha 0.05 --out sets.parquet" in done.stdout
+
+
+def test_bad_input_as_a_program(here):
+    for command in ([SNAPS], [sys.executable, "-m", "snaps.cli"]):
+        done = shell(*command, "predict", "nowhere", "--out", "sets.parquet")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "snaps: error: cannot read 'nowhere': no such folder\n"
+
+
+@pytest.mark.parametrize("place", [1, 4])
+def test_debug_shows_the_traceback_wherever_it_stands(here, place):
+    command = [SNAPS, "predict", "nowhere", "--out", "sets.parquet"]
+    done = shell(*command[:place], "--debug", *command[place:])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert done.stderr.endswith("\nsnaps: error: cannot read 'nowhere': no such folder\n")
+
+
+INTERRUPTED = """
+import os, signal, time
+import snaps.cli, snaps.folder
+
+def read_folder(folder):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+snaps.folder.read_folder = read_folder
+snaps.cli.main(["predict", "g", "--out", "sets.parquet"])
+"""
+
+
+def test_an_interrupted_command_ends_quietly(here):
+    done = shell(sys.executable, "-c", INTERRUPTED)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert not Path("sets.parquet").exists()
+
+
+@pytest.mark.parametrize("command", [["--help"], [*PREDICT, "--alpha", "0.2"]])
+def test_a_reader_of_stdout_that_has_gone(here, command):
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.Popen([SNAPS, *command], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    _, stderr = process.communicate(timeout=300)
+    assert (process.returncode, stderr) == (1, b"")
+
+
+def test_completion_for_bash(here):
+    script = shell("bash", "-c", f"{SNAPS} --show-completion; true")
+    assert "complete -o default -F _snaps_completion snaps" in script.stdout
+    asked = {"_SNAPS_COMPLETE": "complete_bash", "COMP_WORDS": "snaps pre", "COMP_CWORD": "1"}
+    assert shell(SNAPS, env=asked).stdout.split() == ["predict"]
+
+
+# ---- Help and version ----------------------------------------------------------------------------
+
+
+def test_version(run):
+    assert run("--version") == (0, f"snaps {snaps.__version__}\n", "")
+
+
+def test_help(run):
+    for arguments in ([], ["--help"], ["-h"]):
+        code, out, err = run(*arguments)
+        assert (code, err) == (0, "")
+        assert "Start with: snaps demo" in out
+        assert all(name in out for name in ("predict", "evaluate", "demo", "--debug", "--version"))
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "demo"])
+def test_help_of_commands_has_an_example(run, command):
+    code, out, err = run(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"Example: snaps {command} " in out
+
+
+# ---- predict -------------------------------------------------------------------------------------
+
+
+def predict(run, *options):
+    """What `snaps predict g --json` reports."""
+    code, out, err = run(*PREDICT, "--alpha", 0.2, "--json", *options)
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_the_report_of_predict(here, run):
+    cp = small.calibrated(snaps.SNAPS(0.2), named=True)
+    truth = cp.evaluate(LABELS, TEST)
+    sets = cp.predict_set(TEST)
+    assert predict(run) == {
+        "out": "sets.parquet",
+        "method": "SNAPS",
+        "score": "APS(randomized=True)",
+        "alpha": 0.2,
+        "weights": list(cp.weights_),
+        "threshold": cp.threshold_,
+        "calibration_nodes": 15,
+        "tuning_nodes": 15,
+        "sets": 30,
+        "size": sets.sizes.mean(),
+        "singletons": (sets.sizes == 1).mean(),
+        "empty": (sets.sizes == 0).mean(),
+        "labelled": 30,
+        "coverage": truth["coverage"],
+        "coverage_interval": list(truth["coverage_interval"]),
+        "singleton_hit": truth["singleton_hit"],
+    }
+
+
+@pytest.mark.parametrize(
+    "options, method",
+    [
+        (["--method", "snaps", "--k", 7], snaps.SNAPS(0.2, k=7)),
+        (["--weights", "0.3,0.2"], snaps.SNAPS(0.2, weights=(0.3, 0.2))),
+        (["--score", "thr"], snaps.SNAPS(0.2, score=snaps.THR())),
+        (["--method", "daps", "--seed", 3], snaps.DAPS(0.2, seed=3)),
+        (["--method", "daps", "--weights", "0.4"], snaps.DAPS(0.2, weight=0.4)),
+        (["--method", "split"], snaps.SplitConformal(0.2)),
+        (["--method", "split", "--score", "raps"], snaps.SplitConformal(0.2, score=snaps.RAPS())),
+        (["--method", "split", "--score", "saps"], snaps.SplitConformal(0.2, score=snaps.SAPS())),
+    ],
+    ids=str,
+)
+def test_methods_and_scores(here, run, options, method):
+    report = predict(run, *options)
+    cp = small.calibrated(method, named=True)
+    assert read_sets() == as_read(cp.predict_set(TEST))
+    assert report["weights"] == list(cp.weights_) and report["score"] == repr(cp.score_)
+
+
+def roles_of(**nodes):
+    roles = np.full(NUM_NODES, "", "U5")
+    for role, places in nodes.items():
+        roles[places] = role
+    return roles
+
+
+def test_sets_are_for_role_test(here, run):
+    roles = roles_of(calib=CALIB, test=[40, 50], train=range(51, 55))
+    small.write(here / "g", roles=roles)
+    predict(run)
+    assert list(read_sets()) == NAMES[[40, 50]].tolist()
+
+
+def test_sets_are_for_all_but_calib_and_tune_without_role_test(here, run):
+    roles = roles_of(calib=CALIB, tune=range(30, 40), valid=[40], train=[41])
+    small.write(here / "g", roles=roles)
+    report = predict(run)
+    assert list(read_sets()) == NAMES[40:].tolist()
+    assert report["labelled"] == 18  # a set for each, but no coverage from training nodes
+
+
+@pytest.mark.parametrize(
+    "given, tuned",
+    [
+        ({"tune": range(30, 38), "valid": range(38, 50)}, range(30, 38)),
+        ({"valid": range(38, 50)}, range(38, 50)),
+    ],
+)
+def test_roles_tune_and_valid_choose_the_weights(here, run, given, tuned):
+    small.write(here / "g", roles=roles_of(calib=CALIB, test=range(50, 60), **given))
+    report = predict(run)
+    cp = small.calibrated(snaps.SNAPS(0.2), named=True, tune_nodes=list(tuned))
+    assert (report["tuning_nodes"], report["calibration_nodes"]) == (len(tuned), 30)
+    assert read_sets() == as_read(cp.predict_set(range(50, 60)))
+
+
+def test_nodes_without_labels_are_predicted_but_not_judged(here, run):
+    labels = np.where(np.arange(NUM_NODES) < 30, LABELS, -1)
+    small.write(here / "g", labels=labels)
+    report = predict(run)
+    assert report["sets"] == 30 and "coverage" not in report
+
+
+def test_class_conditional(here, run):
+    options = ["--class-conditional", "--method", "split", "--alpha", 0.4]
+    report = predict(run, *options)
+    cp = snaps.SplitConformal(0.4, class_conditional=True)
+    assert report["threshold"] == small.calibrated(cp, named=True).threshold_.tolist()
+    assert report["coverage_interval"] is None
+
+
+def test_too_few_calibration_nodes_are_noted(here, run):
+    code, out, err = run(*PREDICT, "--method", "split", "--alpha", 0.01, "--json")
+    assert code == 0
+    assert err == (
+        "snaps: note: 30 calibration nodes are too few for alpha=0.01 (at least 99): "
+        "the threshold is infinite\n"
+    )
+    assert json.loads(out)["threshold"] is None
+    assert set(map(tuple, read_sets().values())) == {(0, 1, 2)}
+
+
+def test_save(here, run):
+    predict(run, "--save", "cp.npz")
+    assert read_sets() == as_read(snaps.load("cp.npz").predict_set(TEST))
+
+
+def test_logits(here, run):
+    predict(run, "--method", "split")
+    expected = read_sets()
+    small.change(here / "g", "nodes", probs=pa.array((np.log(PROBS) + 2).tolist()))
+    predict(run, "--method", "split", "--logits")
+    assert read_sets() == expected
+
+
+def test_ids_that_are_numbers_and_part_files(here, run):
+    ids = np.arange(NUM_NODES) * 10
+    graph = small.graph(ids=ids)
+    write_folder(here / "g", graph, PROBS, LABELS, small.ROLES)
+    for name in ("nodes", "edges"):
+        path = here / "g" / f"{name}.parquet"
+        table = pq.read_table(path)
+        path.unlink()
+        path.mkdir()
+        pq.write_table(table.slice(0, 20), path / "part-0.parquet")
+        pq.write_table(table.slice(20), path / "part-1.parquet")
+    predict(run)
+    assert pq.read_schema("sets.parquet").field("id").type == pa.int64()
+    cp = snaps.SNAPS(0.2).calibrate(graph, PROBS, LABELS, CALIB)
+    assert read_sets() == as_read(cp.predict_set(TEST))
+
+
+def test_an_old_file_is_replaced(here, run):
+    Path("sets.parquet").write_text("old")
+    predict(run)
+    assert len(read_sets()) == 30
+    assert sorted(os.listdir(here)) == ["g", "sets.parquet"]
+
+
+def test_features_are_not_needed(here, run):
+    small.change(here / "g", "nodes", features=None)
+    code, _, err = run(*PREDICT, "--alpha", 0.2)
+    assert code == 0
+    assert err.startswith("snaps: note: the graph has no features") and err.count("\n") == 1
+
+
+# ---- evaluate and demo ---------------------------------------------------------------------------
+
+
+def test_evaluate(here, run):
+    options = ["--splits", 5, "--alpha", 0.2, "--alpha", 0.3, "--seed", 1]
+    code, out, err = run("evaluate", "g", *options, "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["splits"] == 5
+    rows = report["results"]
+    assert [row["alpha"] for row in rows] == [0.2] * 6 + [0.3] * 6
+    names = ["APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR"]
+    assert [row["method"] for row in rows] == names * 2
+    expected = snaps.evaluate_splits(
+        snaps.SplitConformal(seed=1),
+        small.graph(ids=NAMES),
+        PROBS,
+        LABELS,
+        np.arange(NUM_NODES),
+        30,
+        5,
+        seed=1,
+        alphas=[0.2, 0.3],
+    )
+    for key, values in expected.items():
+        assert rows[0][key] == values[0].mean() and rows[6][key] == values[1].mean()
+
+
+def test_the_same_note_is_shown_once(here, run):
+    small.change(here / "g", "nodes", features=None)
+    code, _, err = run("evaluate", "g", "--splits", 2, "--alpha", 0.2)
+    assert code == 0
+    assert err.count("the graph has no features") == err.count("\n") == 1
+
+
+def test_evaluate_prints_a_table(here, run):
+    code, out, err = run("evaluate", "g", "--splits", 3, "--alpha", 0.2, "--calib", 20)
+    assert (code, err) == (0, "")
+    assert "Means over 3 random splits" in out and "SNAPS on THR" in out
+
+
+def test_the_pool_of_evaluate(here, run):
+    """Labelled nodes of role calib, test or none; tuning nodes cost no calibration nodes."""
+    roles = roles_of(calib=range(20), test=range(20, 40), train=range(40, 45), tune=range(45, 55))
+    labels = LABELS.copy()
+    labels[[0, 39, 59]] = -1
+    small.write(here / "g", roles=roles, labels=labels)
+    _, out, _ = run("evaluate", "g", "--splits", 2, "--alpha", 0.3, "--json")
+    rows = json.loads(out)["results"]
+    assert {(row["n_calib"], row["n_test"]) for row in rows} == {(19, 23)}
+
+
+def test_demo(here, run):
+    code, out, err = run("demo", "--nodes", 300, "--alpha", 0.1, "--out", "d", "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert [row["method"] for row in report["results"]] == ["APS", "RAPS", "DAPS", "SNAPS"]
+    assert all(abs(row["coverage"] - 0.9) < 0.05 for row in report["results"])
+    assert run("predict", "d/graph", "--alpha", 0.1, "--out", "again.parquet")[0] == 0
+    assert read_sets("again.parquet") == read_sets("d/sets.parquet")
+
+
+# ---- Bad input -----------------------------------------------------------------------------------
+
+HINT = "(if these are logits, say so: logits=True or --logits)"
+
+
+def without_calib(folder):
+    small.change(folder, "nodes", role=["test"] * NUM_NODES)
+
+
+def without_a_label(folder):
+    small.change(folder, "nodes", label=lambda old: [None, *old[1:]])
+
+
+def with_one_label(folder):
+    small.change(folder, "nodes", label=[0] + [None] * (NUM_NODES - 1))
+
+
+def with_logits(folder):
+    small.change(folder, "nodes", probs=pa.array((PROBS * 2).tolist()))
+
+
+def truncated(folder):
+    path = folder / "edges.parquet"
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def untouched(folder):
+    pass
+
+
+BAD = {
+    "No such command 'frobnicate'.": ["frobnicate"],
+    "Missing argument 'FOLDER'.": ["predict"],
+    "Missing option '--out'.": ["predict", "g"],
+    "'alpha' must lie strictly between 0 and 1, got 0.0": [*PREDICT, "--alpha", "0"],
+    "'alpha' must lie strictly between 0 and 1, got 1.0": [*EVALUATE, "--alpha", "1"],
+    "'alpha' must lie strictly between 0 and 1, got nan": [*PREDICT, "--alpha", "nan"],
+    "'alpha' must lie strictly between 0 and 1, got -0.5": ["demo", "--alpha", "-0.5"],
+    "'k' must be an integer of at least 1, got 0": [*PREDICT, "--k", "0"],
+    "'k' must be an integer of at least 1, got -2": [*EVALUATE, "--k", "-2"],
+    "'k' must be smaller than the number of nodes 60, got 60": [*PREDICT, "--k", "60"],
+    "'seed' must be an integer of at least 0, got -1": [*PREDICT, "--seed", "-1"],
+    "'seed' must be an integer of at least 0, got -2": [*EVALUATE, "--seed", "-2"],
+    "'seed' must be an integer of at least 0, got -3": ["demo", "--seed", "-3"],
+    "'nodes' must be an integer of at least 200, got 5": ["demo", "--nodes", "5"],
+    "'--splits' must be an integer of at least 1, got 0": [*EVALUATE, "--splits", "0"],
+    "'--calib' must be an integer from 1 to 59, got 0": [*EVALUATE, "--calib", "0"],
+    "'--calib' must be an integer from 1 to 59, got 60": [*EVALUATE, "--calib", "60"],
+    "'--weights' must be two numbers 'lam,mu' for method snaps, got '0.5'": [
+        *PREDICT,
+        "--weights",
+        "0.5",
+    ],
+    "'--weights' must be two numbers 'lam,mu' for method snaps, got 'a,b'": [
+        *PREDICT,
+        "--weights",
+        "a,b",
+    ],
+    "'--weights' must be one number 'mu' for method daps, got '0.1,0.2'": [
+        *PREDICT,
+        *("--method", "daps", "--weights", "0.1,0.2"),
+    ],
+    "'--weights' must be left out for method split, got '0.1'": [
+        *PREDICT,
+        *("--method", "split", "--weights", "0.1"),
+    ],
+    "'weights' must sum to at most 1, got 0.9 + 0.2": [*PREDICT, "--weights", "0.9,0.2"],
+    "'lam' must be a number from 0 to 1, got nan": [*PREDICT, "--weights", "nan,0"],
+    "cannot read 'nowhere': no such folder": ["evaluate", "nowhere"],
+    "cannot read 'a b': no such folder": ["evaluate", "a\nb"],
+    "cannot write 'g': it is a folder": ["predict", "g", "--out", "g"],
+    "cannot write '/dev/null': it is not a regular file": ["predict", "g", "--out", "/dev/null"],
+    "cannot write 'no/x': there is no folder '{here}/no'": ["predict", "g", "--out", "no/x"],
+    "cannot write 'no/cp': there is no folder '{here}/no'": [*PREDICT, "--save", "no/cp"],
+    "cannot write 'file': File exists": ["demo", "--out", "file"],
+}
+BAD_FOLDERS = {
+    "nodes.parquet column 'role' must mark calibration nodes 'calib', got none": (
+        without_calib,
+        PREDICT,
+    ),
+    "nodes.parquet column 'label' must be given where the role is calib, got null for id node-0": (
+        without_a_label,
+        PREDICT,
+    ),
+    "'g' must have two labelled nodes to split, got 1": (with_one_label, EVALUATE),
+    f"'probs' must sum to 1 in each row, got 2 in row 0 {HINT}": (with_logits, PREDICT),
+    "cannot read 'g/edges.parquet': damaged or not a Parquet file": (truncated, EVALUATE),
+}
+ALL_BAD = {**{message: (untouched, command) for message, command in BAD.items()}, **BAD_FOLDERS}
+
+
+@pytest.mark.parametrize("message", ALL_BAD, ids=[message[:70] for message in ALL_BAD])
+def test_bad_input(here, run, message):
+    spoil, command = ALL_BAD[message]
+    spoil(here / "g")
+    (here / "file").touch()
+    code, out, err = run(*command)
+    assert (code, out, err) == (2, "", f"snaps: error: {message.format(here=here)}\n")
+    assert sorted(os.listdir(here)) == ["file", "g"]
+
+
+@pytest.mark.parametrize(
+    "option, value",
+    [("--k", "many"), ("--alpha", "a tenth"), ("--method", "magic"), ("--engine", "abacus")],
+)
+def test_options_of_the_wrong_type(here, run, option, value):
+    code, out, err = run(*PREDICT, option, value)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"snaps: error: Invalid value for '{option}': ") and err.count("\n") == 1
+
+
+def test_an_unknown_option_is_met_with_the_nearest(here, run):
+    code, out, err = run(*PREDICT, "--alhpa", "0.1")
+    assert (code, out) == (2, "")
+    assert err.startswith("snaps: error: No such option: --alhpa") and "--alpha" in err
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_our_own_mistakes(here, run, monkeypatch, debug):
+    def read_folder(folder):
+        raise RuntimeError("an error\nof two lines")
+
+    monkeypatch.setattr("snaps.folder.read_folder", read_folder)
+    code, out, err = run(*PREDICT, *["--debug"] * debug)
+    last = "snaps: unexpected RuntimeError: an error of two lines (--debug shows details)\n"
+    assert (code, out) == (1, "")
+    assert err.endswith(last) and ("Traceback" in err) == debug and (err == last) != debug
+
+
+def test_a_stop_between_the_files_leaves_whole_files(here, run, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("snaps.persistence.save", interrupt)
+    code, out, err = run(*PREDICT, "--alpha", 0.2, "--save", "cp.npz")
+    assert (code, out, err) == (128 + signal.SIGINT, "", "")
+    assert len(read_sets()) == 30 and sorted(os.listdir(here)) == ["g", "sets.parquet"]
