@@ -1,9 +1,10 @@
-"""Run every benchmark and print a table each: python -m benchmarks [--data-dir DIR]."""
+"""Run every benchmark, print a table each and write docs/benchmarks.md: python -m benchmarks."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -12,15 +13,28 @@ from rich.table import Table
 
 from benchmarks import similarity, startup, tuning
 
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+HEAD = """# Benchmarks
 
-def show(title: str, rows: list[dict]) -> None:
-    """Print rows as a table."""
+Written by `make bench`. All of this was measured in one run on one machine ({cores} cores,
+{machine}), so read the ratios; seconds will differ on yours. Compile time is not counted.
+"""
+
+Rows = list[dict[str, float | str]]
+
+
+def show(title: str, rows: Rows) -> str:
+    """Print rows as a table, and give them as Markdown."""
     table = Table(title=title, title_justify="left")
+    lines = [f"## {title}", "", "| " + " | ".join(rows[0]) + " |", "|---" * len(rows[0]) + "|"]
     for name in rows[0]:
         table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
     for row in rows:
-        table.add_row(*(v if isinstance(v, str) else f"{v:.3g}" for v in row.values()))
-    Console(width=160).print(table)
+        cells = [v if isinstance(v, str) else f"{v:.3g}" for v in row.values()]
+        table.add_row(*cells)
+        lines.append("| " + " | ".join(cells) + " |")
+    Console(width=200).print(table)
+    return "\n".join([*lines, ""])
 
 
 def main() -> None:
@@ -30,9 +44,12 @@ def main() -> None:
     data_dir = parser.parse_args().data_dir
     if data_dir is None or not Path(data_dir).is_dir():
         sys.exit("the benchmarks need the real graphs: set SNAPS_DATA to their folder")
-    show("Start-up", startup.run())
-    show("Tuning and 100 splits (SNAPS)", tuning.run(Path(data_dir)))
-    show("Similarity graph, k = 20", similarity.run(Path(data_dir)))
+    parts = [HEAD.format(cores=os.cpu_count(), machine=platform.machine())]
+    parts.append(show("Start-up", startup.run()))
+    parts.append(show("Tuning and 100 splits of SNAPS", tuning.run(Path(data_dir))))
+    parts.append(show("Similarity graph, k = 20", similarity.run(Path(data_dir))))
+    PAGE.write_text("\n".join(parts))
+    print(f"wrote {PAGE.relative_to(Path.cwd())}" if PAGE.is_relative_to(Path.cwd()) else PAGE)
 
 
 if __name__ == "__main__":

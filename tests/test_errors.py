@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from decimal import Decimal
 from fractions import Fraction
 
@@ -780,6 +781,14 @@ def test_folder_files(here):
         path.write_bytes(whole)
 
 
+def test_folder_with_text_that_is_none(here):
+    small.write(here / "g")
+    damaged = pa.array([b"\xff%d" % i for i in range(N)], pa.binary()).view(pa.string())
+    small.change(here / "g", "nodes", id=damaged)
+    message = "cannot read 'g/nodes.parquet': damaged or not a Parquet file"
+    assert complaint(lambda: read_folder("g")) == message
+
+
 def test_folder_of_part_files(here):
     small.write(here / "g")
     file = here / "g" / "nodes.parquet"
@@ -877,7 +886,7 @@ PLACES = {
     "nowhere/x": "there is no folder '{here}/nowhere'",
     "file/x": "there is no folder '{here}/file'",
     "folder": "it is a folder",
-    "/dev/null": "it is not a regular file",
+    "pipe": "it is not a regular file",
     "x" * 250: "File name too long",
 }
 
@@ -887,6 +896,7 @@ PLACES = {
 def test_places_that_cannot_be_written(here, what, place, reason):
     (here / "folder").mkdir()
     (here / "file").touch()
+    os.mkfifo("pipe")
     cp = small.calibrated()
     write = cp.save if what == "estimator" else cp.predict_set().to_parquet
     assert complaint(lambda: write(place)) == f"cannot write '{place}': {reason.format(here=here)}"

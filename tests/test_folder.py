@@ -163,6 +163,25 @@ def test_features_beside_the_nodes(tmp_path):
     same_folder(read_folder(tmp_path), small.graph(ids=NAMES))
 
 
+def test_flipped_bits_are_noticed_or_harmless(tmp_path):
+    """Whatever pyarrow makes of a damaged file, no other error than ours comes out."""
+    small.write(tmp_path)
+    refused = 0
+    for name in ("nodes.parquet", "edges.parquet"):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        for place in np.linspace(0, len(whole) - 1, 150).astype(int):
+            broken = bytearray(whole)
+            broken[place] ^= 1 << (place % 8)
+            path.write_bytes(broken)
+            try:
+                assert read_folder(tmp_path).graph.num_nodes == NUM_NODES
+            except snaps.SnapsError:
+                refused += 1
+        path.write_bytes(whole)
+    assert refused > 50
+
+
 # ---- Part files ----------------------------------------------------------------------------------
 
 

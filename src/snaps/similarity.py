@@ -17,7 +17,7 @@ from snaps.graph import check_features
 from snaps.progress import track
 from snaps.randomness import CANDIDATE_STREAM, node_keys, smallest
 
-Table = np.ndarray | sp.csr_array
+Table = Any  # ndarray or csr_array
 
 # Measured on two cores: one step through an inverted index takes as long as this many
 # multiplications of a dense product, of which a symmetric one needs half.
