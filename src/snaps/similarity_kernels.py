@@ -35,16 +35,25 @@ def row_sizes(ptr, vals):
 @njit(cache=True)
 def shortlist(approx, k, low, error, places):
     """Write the places that may hold one of the k largest above `low`; return how many."""
-    m = len(approx)
-    lanes = min(4 * k, m)
-    if lanes >= k:
-        # The k-th largest of the lanes' maxima bounds the k-th largest of all from below.
-        tops = approx[:lanes].copy()
-        for start in range(lanes, m - lanes + 1, lanes):
-            part = approx[start : start + lanes]
-            for lane in range(lanes):
-                tops[lane] = np.fmax(part[lane], tops[lane])
-        low = max(low, np.partition(tops, lanes - k)[lanes - k] - 2 * error)
+    m, lanes = len(approx), 8 * k
+    tops = np.full(lanes, -2, np.float32)
+    for start in range(0, m, lanes):
+        part = approx[start : start + lanes]
+        for lane in range(len(part)):
+            tops[lane] = np.fmax(part[lane], tops[lane])
+    # Whatever k of the lanes' maxima exceed bounds the k-th largest from below. Counting finds
+    # such a bound without a branch to mispredict, several times faster than sorting.
+    bound, beyond = np.float32(low), np.float32(1.0)
+    for _ in range(16):
+        middle = (bound + beyond) / np.float32(2)
+        hits = 0
+        for lane in range(lanes):
+            hits += tops[lane] > middle
+        if hits >= k:
+            bound = middle
+        else:
+            beyond = middle
+    low = max(low, bound - 2 * error)
     limit, count = np.float32(low), 0
     for start in range(0, m, STEP):
         stop = min(start + STEP, m)
@@ -107,7 +116,7 @@ def search_sparse(
                 dots[place] = 0
             scale = 1 / np.sqrt(squares[i]) if steps else 0.0
             low = sims[i, k - 1] - 2 * UNIT if counts[i] == k else 0.0
-            if 8 * steps < m:
+            if 4 * steps < m:
                 count = 0
                 for p in range(ptr[i], ptr[i + 1]):
                     for q in range(index_ptr[cols[p]], index_ptr[cols[p] + 1]):

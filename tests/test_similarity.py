@@ -1,0 +1,199 @@
+"""The similarity graph against a plain loop, and what must not change it."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import snaps
+from snaps import similarity
+from snaps.similarity import similarity_graph
+
+
+def brute(features, k, ids=None, near=None):
+    """Row by row: (neighbour, cosine), most similar first, ties to the smaller id."""
+    x = np.asarray(features, np.float64)
+    ids = np.arange(len(x)) if ids is None else ids
+    near = range(len(x)) if near is None else near
+    rows = []
+    for i in range(len(x)):
+        found = []
+        for j in near:
+            dot = float(x[i] @ x[j])
+            if j != i and dot > 0:
+                found.append((-dot * dot / float(x[j] @ x[j]), ids[j], j, dot))
+        found.sort()
+        rows.append([(j, dot / np.sqrt((x[i] @ x[i]) * (x[j] @ x[j]))) for *_, j, dot in found[:k]])
+    return rows
+
+
+def rows_of(graph):
+    """The same from a matrix, in stored order."""
+    return [
+        list(
+            zip(
+                graph.indices[graph.indptr[i] : graph.indptr[i + 1]].tolist(),
+                graph.data[graph.indptr[i] : graph.indptr[i + 1]].tolist(),
+                strict=True,
+            )
+        )
+        for i in range(graph.shape[0])
+    ]
+
+
+def equal(one, other):
+    return all(
+        np.array_equal(getattr(one, part), getattr(other, part))
+        for part in ("indptr", "indices", "data")
+    )
+
+
+@pytest.fixture
+def both_paths(monkeypatch):
+    """Run a function on the sparse path and on the dense one."""
+
+    def run(function):
+        out = []
+        for cost in (0.0, 1e300):
+            monkeypatch.setattr(similarity, "STEP_COST", cost)
+            out.append(function())
+        return out
+
+    return run
+
+
+counts = st.integers(2, 12).flatmap(
+    lambda n: st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=n, max_size=n)
+)
+
+
+@given(counts, st.integers(1, 5), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_equals_a_plain_loop_with_many_ties(table, k, random):
+    table = np.array(table)
+    k = min(k, len(table) - 1)
+    ids = np.array(random.sample(range(1000), len(table)))
+    expected = brute(table, k, ids)
+    for cost in (0.0, 1e300):
+        saved, similarity.STEP_COST = similarity.STEP_COST, cost
+        try:
+            found = rows_of(similarity_graph(table, k, ids=ids))
+        finally:
+            similarity.STEP_COST = saved
+        assert [[j for j, _ in row] for row in found] == [[j for j, _ in row] for row in expected]
+        for row, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose([c for _, c in row], [c for _, c in other], rtol=1e-14)
+
+
+@given(counts, st.randoms())
+@settings(max_examples=40, deadline=None)
+def test_relabelling_permutes_the_result(table, random):
+    table = np.array(table)
+    order = np.array(random.sample(range(len(table)), len(table)))
+    ids = np.arange(len(table)) * 7 + 3
+    before = rows_of(similarity_graph(table, 1, ids=ids))
+    after = rows_of(similarity_graph(table[order], 1, ids=ids[order]))
+    for new, old in enumerate(order):
+        assert [(order[j], c) for j, c in after[new]] == before[old]
+
+
+@pytest.fixture(scope="module")
+def words():
+    return (sp.random_array((700, 300), density=0.05, rng=np.random.default_rng(0)) > 0).astype(
+        float
+    )
+
+
+def test_both_paths_give_the_same_bits(words, both_paths):
+    real = np.random.default_rng(1).normal(size=(500, 30))
+    for table in (words, real, real.astype(np.float32), sp.csr_array(np.maximum(real, 0))):
+        sparse, dense = both_paths(lambda table=table: similarity_graph(table, 10))
+        assert equal(sparse, dense)
+
+
+def test_threads_and_blocks_change_nothing(words, both_paths, monkeypatch):
+    before = both_paths(lambda: similarity_graph(words, 7))
+    for name, value in (("SPARSE_ROWS", 64), ("DENSE_ROWS", 33), ("BLOCK_BYTES", 1 << 14)):
+        monkeypatch.setattr(similarity, name, value)
+    threads = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        after = both_paths(lambda: similarity_graph(words, 7))
+    finally:
+        numba.set_num_threads(threads)
+    assert all(equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+def test_every_kind_of_input_agrees(words):
+    torch = pytest.importorskip("torch")
+    expected = similarity_graph(words, 5)
+    dense = words.toarray()
+    for table in (
+        sp.csc_array(words), sp.coo_array(words), dense, dense.astype(np.float32),
+        dense.astype(np.int64), dense.astype(bool), torch.tensor(dense), dense.tolist(),
+    ):  # fmt: skip
+        assert equal(similarity_graph(table, 5), expected)
+
+
+def test_only_candidates_are_neighbours(words, both_paths):
+    for graph in both_paths(lambda: similarity_graph(words, 5, candidates=50, seed=3)):
+        near = np.unique(graph.indices)
+        assert len(near) <= 50
+        chosen = snaps.randomness.smallest(
+            3, np.arange(700, dtype=np.uint64), snaps.randomness.CANDIDATE_STREAM, 50
+        )
+        assert set(near) <= set(chosen)
+        expected = brute(words.toarray(), 5, near=chosen)
+        assert [[j for j, _ in row] for row in rows_of(graph)] == [
+            [j for j, _ in row] for row in expected
+        ]
+    assert equal(similarity_graph(words, 5, candidates=700), similarity_graph(words, 5))
+
+
+def test_all_rows_alike_take_the_smallest_ids(both_paths):
+    for graph in both_paths(lambda: similarity_graph(np.ones((900, 3)), 2)):
+        assert [j for j, _ in rows_of(graph)[0]] == [1, 2]
+        assert [j for j, _ in rows_of(graph)[500]] == [0, 1]
+        np.testing.assert_allclose(graph.data, 1.0)
+
+
+def test_zero_rows_and_negative_cosines_have_no_neighbours(both_paths):
+    table = np.array([[1.0, 0], [-1, 0], [0, 0], [2, 1]])
+    for graph in both_paths(lambda: similarity_graph(table, 3)):
+        assert [[j for j, _ in row] for row in rows_of(graph)] == [[3], [], [], [0]]
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300])
+def test_scale_does_not_matter(scale, both_paths):
+    table = np.random.default_rng(2).normal(size=(60, 8))
+    expected = [[j for j, _ in row] for row in brute(table, 5)]
+    for graph in both_paths(lambda: similarity_graph(table * scale, 5)):
+        assert [[j for j, _ in row] for row in rows_of(graph)] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "'k' must be an integer of at least 1, got 0"),
+        ({"k": 5}, "'k' must be smaller than the number of nodes 5, got 5"),
+        ({"k": 2.5}, "'k' must be an integer of at least 1, got 2.5"),
+        ({"candidates": 0}, "'candidates' must be an integer of at least 1, got 0"),
+        ({"ids": [1, 2, 3, 4, 4]}, "'ids' must be unique, got 4 twice or more"),
+        ({"ids": [1, 2, 3]}, r"'ids' must have shape \(5,\), got \(3,\)"),
+        ({"progress": 1}, "'progress' must be True or False, got 1"),
+    ],
+)
+def test_complaints(arguments, message):
+    with pytest.raises(snaps.SnapsError, match=message):
+        similarity_graph(np.eye(5), **{"k": 1, **arguments})
+
+
+def test_features_that_are_not_finite_are_named():
+    table = np.eye(5)
+    table[3, 2] = np.inf
+    with pytest.raises(snaps.SnapsError, match="'features' must be finite, got inf in row 3"):
+        similarity_graph(table, 1)
