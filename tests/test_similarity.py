@@ -115,6 +115,48 @@ def test_both_paths_give_the_same_bits(words, both_paths):
         assert equal(sparse, dense)
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_rows_that_share_little_equal_a_plain_loop(signed, both_paths):
+    """Few rows overlap: the sparse path walks its index twice instead of looking at every node."""
+    rng = np.random.default_rng(4)
+    table = sp.random_array((400, 500), density=0.006, rng=rng).toarray()
+    table = np.ceil(9 * table)
+    if signed:
+        table *= rng.choice([-1, 1], size=table.shape)
+    expected = brute(table, 6)
+    assert min(map(len, expected)) == 0
+    for features in (table, sp.csr_array(table), np.asfortranarray(table)):
+        sparse, dense = both_paths(lambda features=features: similarity_graph(features, 6))
+        assert equal(sparse, dense)
+        assert [[j for j, _ in row] for row in rows_of(sparse)] == [
+            [j for j, _ in row] for row in expected
+        ]
+
+
+def test_the_order_is_that_of_the_values_and_the_input_stays(words):
+    rng = np.random.default_rng(5)
+    table = rng.normal(size=(300, 40))
+    table[1::3] = table[::3] * 2.0**-3
+    before = table.copy()
+    table.flags.writeable = False
+    graph = similarity_graph(table, 8)
+    for row in rows_of(graph):
+        assert row == sorted(row, key=lambda entry: (-entry[1], entry[0]))
+        assert all(0 < cosine <= 1 for _, cosine in row)
+    assert (graph.data[graph.indptr[1::3][:-1]] == 1).all()
+    assert np.array_equal(table, before)
+
+
+def test_a_table_of_zeros_has_no_neighbours(both_paths):
+    for table in (np.zeros((4, 3)), sp.csr_array((4, 3))):
+        assert all(g.nnz == 0 for g in both_paths(lambda table=table: similarity_graph(table, 2)))
+
+
+def test_progress_goes_to_stderr(words, both_paths, capsys):
+    both_paths(lambda: similarity_graph(words, 3, progress=True))
+    assert capsys.readouterr().out == ""
+
+
 def test_threads_and_blocks_change_nothing(words, both_paths, monkeypatch):
     before = both_paths(lambda: similarity_graph(words, 7))
     for name, value in (("SPARSE_ROWS", 64), ("DENSE_ROWS", 33), ("BLOCK_BYTES", 1 << 14)):

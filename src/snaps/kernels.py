@@ -8,6 +8,26 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from snaps import randomness
+
+_GOLDEN = randomness.GOLDEN
+_mix = njit(inline="always")(randomness.mix)
+
+
+@njit(cache=True)
+def descending(values):
+    """Positions from the largest value to the smallest; insertion beats sorting on short rows."""
+    if len(values) > 32:
+        return np.argsort(-values)
+    order = np.empty(len(values), np.int64)
+    for i in range(len(values)):
+        place = i
+        while place > 0 and values[order[place - 1]] < values[i]:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = i
+    return order
+
 
 @njit(parallel=True, cache=True)
 def cumulative_scores(probs, draws, penalty, k_reg):
@@ -15,7 +35,7 @@ def cumulative_scores(probs, draws, penalty, k_reg):
     n, num_classes = probs.shape
     out = np.empty((n, num_classes))
     for i in prange(n):
-        order = np.argsort(-probs[i])
+        order = descending(probs[i])
         mass = 0.0
         first = 0
         while first < num_classes:
@@ -39,7 +59,7 @@ def rank_table(probs):
     n, num_classes = probs.shape
     out = np.empty((n, num_classes), np.int64)
     for i in prange(n):
-        order = np.argsort(-probs[i])
+        order = descending(probs[i])
         rank = 1
         for position in range(num_classes):
             if position and probs[i, order[position]] < probs[i, order[position - 1]]:
@@ -92,6 +112,24 @@ def mixed_sizes(parts, labels, grid, rank):
                     count += 1
         sizes[g] = count
     return sizes
+
+
+@njit(parallel=True, cache=True)
+def draw_splits(states, n_calib, n_splits):
+    """For each split the positions with the smallest hashes (state, split), in order."""
+    n = len(states)
+    out = np.empty((n_splits, n_calib), np.int64)
+    for b in prange(n_splits):
+        words = np.empty(n, np.uint64)
+        for i in range(n):
+            words[i] = _mix((states[i] ^ np.uint64(b)) + _GOLDEN)
+        last = np.partition(words, n_calib - 1)[n_calib - 1]
+        found = 0
+        for i in range(n):
+            if words[i] <= last and found < n_calib:
+                out[b, found] = i
+                found += 1
+    return out
 
 
 @njit(parallel=True, cache=True)

@@ -16,24 +16,33 @@ CANDIDATE_STREAM = -2
 SPLIT_STREAM = -3
 SMOOTH_STREAM = -4
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-def _mix(z: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser: a bijection of 64-bit words that passes as random."""
+def mix(z: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser: a bijection of 64-bit words that passes as random.
+
+    Plain enough for numba, which compiles it for `snaps.kernels`.
+    """
     z = (z ^ (z >> np.uint64(30))) * _MIX_1
     z = (z ^ (z >> np.uint64(27))) * _MIX_2
     return z ^ (z >> np.uint64(31))
 
 
+def key_states(seed: int, keys: np.ndarray) -> np.ndarray:
+    """Hash (seed, key): where the hashes of all of a key's streams begin."""
+    with np.errstate(over="ignore"):
+        state = mix(np.array([int(seed) % 2**64], np.uint64) + GOLDEN)
+        return mix((state ^ np.asarray(keys).astype(np.uint64)) + GOLDEN)
+
+
 def hashes(seed: int, keys: np.ndarray, streams: np.ndarray | int) -> np.ndarray:
     """Hash (seed, key, stream) to 64-bit words; `keys` and `streams` broadcast."""
     with np.errstate(over="ignore"):
-        state = _mix(np.array([int(seed) % 2**64], np.uint64) + _GOLDEN)
-        state = _mix((state ^ np.asarray(keys).astype(np.uint64)) + _GOLDEN)
-        return _mix((state ^ np.asarray(streams, np.int64).astype(np.uint64)) + _GOLDEN)
+        streams = np.asarray(streams, np.int64).astype(np.uint64)
+        return mix((key_states(seed, keys) ^ streams) + GOLDEN)
 
 
 def uniforms(seed: int, keys: np.ndarray, num_labels: int) -> np.ndarray:

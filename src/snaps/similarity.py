@@ -21,7 +21,7 @@ Table = Any  # ndarray or csr_array
 
 # Measured on two cores: one step through an inverted index takes as long as this many
 # multiplications of a dense product, of which a symmetric one needs half.
-STEP_COST = 45.0
+STEP_COST = 20.0
 # The tables of products stay in the cache, the blocks of features that make them in memory.
 SPARSE_ROWS, DENSE_ROWS, BLOCK_BYTES = 16384, 2048, 32 * 2**20
 
@@ -88,6 +88,8 @@ def similarity_graph(
     rank[np.argsort(keys)] = np.arange(n)
 
     table = table.astype(np.float32 if table.dtype.itemsize <= 4 else np.float64, copy=False)
+    if not sp.issparse(table):
+        table = np.ascontiguousarray(table)
     table, search = _choose_path(table, len(near))
     squares, peaks = row_sizes(*_arrays(table)[::2])
     extreme = (peaks > 0) & ~((squares > 1e-90) & (squares < 1e90))
@@ -100,7 +102,8 @@ def similarity_graph(
     close_gaps(sims, nodes, counts)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     data, indices = sims.reshape(-1)[: indptr[-1]], nodes.reshape(-1)[: indptr[-1]]
-    return sp.csr_array((data, indices, indptr.astype(np.int32)), shape=(n, n))
+    small = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
+    return sp.csr_array((data, indices, indptr.astype(small)), shape=(n, n))
 
 
 def _check_ids(ids: Any, n: int) -> np.ndarray:
@@ -144,7 +147,7 @@ def _search_sparse(
     """Walk an inverted index of the candidates, a block of them at a time."""
     from snaps.similarity_kernels import search_sparse
 
-    n = table.shape[0]
+    n, arrays = table.shape[0], _arrays(table)
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     for block in _blocks(near, min(width, SPARSE_ROWS)):
         index = _take(table, block).tocsc()
@@ -153,10 +156,8 @@ def _search_sparse(
             index.indices.astype(np.int32, copy=False).view(np.uint32),
             index.data.astype(np.float64, copy=False),
         )
-        for rows in _blocks(np.arange(n), DENSE_ROWS):
-            search_sparse(
-                rows[0], rows[-1] + 1, *_arrays(table), *inverted, block, squares, rank, *found
-            )
+        for rows in _blocks(np.arange(n), SPARSE_ROWS):
+            search_sparse(rows[0], rows[-1] + 1, *arrays, *inverted, block, squares, rank, *found)
             advance(len(rows) * len(block))
 
 
@@ -206,8 +207,7 @@ def _arrays(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         cols = table.indices.astype(np.int32, copy=False).view(np.uint32)
         return table.indptr.astype(np.int64), cols, table.data
     n, d = table.shape
-    flat = np.ascontiguousarray(table).reshape(-1)
-    return np.arange(0, n * d + 1, d), np.empty(0, np.uint32), flat
+    return np.arange(0, n * d + 1, d), np.empty(0, np.uint32), table.reshape(-1)
 
 
 def _scale(table: Table, exponents: np.ndarray) -> Table:

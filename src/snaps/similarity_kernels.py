@@ -13,18 +13,18 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-ROWS = 16  # rows a thread takes at a time: a cache line of float32
+ROWS = 32  # rows a thread takes at a time: two cache lines of float32
 STEP = 64  # candidates that one vectorised test rules out at a time
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
 TINY = 1e-30  # smaller cosines count as zero: float32 could lose them
 
 
-@njit(parallel=True, cache=True)
+@njit(cache=True)
 def row_sizes(ptr, vals):
     """Squared norm and largest absolute value of each row."""
     n = len(ptr) - 1
     squares, peaks = np.zeros(n), np.zeros(n)
-    for i in prange(n):
+    for i in range(n):
         for p in range(ptr[i], ptr[i + 1]):
             value = np.float64(vals[p])
             squares[i] += value * value
@@ -91,16 +91,16 @@ def offer(i, j, dot, squares, rank, sims, nodes, counts):
 
 @njit(parallel=True, cache=True)
 def search_sparse(
-    first, last, ptr, cols, vals, index_ptr, index_rows, index_vals, near, squares, rank,
-    sims, nodes, counts,
+    first, last, ptr, cols, vals, index_ptr, index_rows, index_vals, near, scales, squares,
+    rank, sims, nodes, counts,
 ):  # fmt: skip
     """Compare rows first..last with the candidates `near`, given as an inverted index.
 
+    `scales` holds the inverse norms of `near`, zero for a row of zeros.
     Row numbers in the index are unsigned: numba tests signed ones for wrap-around, which makes
     the loop that matters half as fast again.
     """
     m, k = len(near), sims.shape[1]
-    scales = 1 / np.sqrt(np.where(squares[near] > 0, squares[near], np.inf))
     for b in prange((last - first + ROWS - 1) // ROWS):
         dots, approx = np.zeros(m), np.empty(m, np.float32)
         few, who, places = np.empty(m), np.empty(m, np.int64), np.empty(m + 1, np.int64)
@@ -161,10 +161,15 @@ def search_dense(
     m, k = len(near), sims.shape[1]
     for b in prange((len(these) + ROWS - 1) // ROWS):
         begin, end = b * ROWS, min((b + 1) * ROWS, len(these))
-        approx = np.empty((end - begin, m), np.float32)
-        for j in range(m):
+        # The margin keeps rows whose length is a power of two from sharing cache lines.
+        approx = np.empty((end - begin, m + ROWS), np.float32)[:, :m]
+        if step == 1:
             for r in range(begin, end):
-                approx[r - begin, j] = tile[r * row_step + j * step]
+                approx[r - begin] = tile[r * row_step : r * row_step + m]
+        else:
+            for j in range(m):
+                for r in range(begin, end):
+                    approx[r - begin, j] = tile[r * row_step + j * step]
         places, row = np.empty(m + 1, np.int64), np.zeros(width)
         for r in range(begin, end):
             i, start = these[r], ptr[these[r]]
@@ -177,7 +182,7 @@ def search_dense(
             place = np.searchsorted(near, i)
             if place < m and near[place] == i:
                 approx[r - begin, place] = -2
-            found = shortlist(approx[r - begin], k, low, error, places)
+            found = shortlist(approx[r - begin], k, low, error, places) if squares[i] > 0 else 0
             if found == 0:
                 continue
             for p in range(start, ptr[i + 1]):

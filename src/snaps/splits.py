@@ -23,7 +23,7 @@ from snaps.conformal import conformal_rank, fewest_nodes
 from snaps.errors import SnapsError, SnapsWarning
 from snaps.estimator import Estimator, Inputs
 from snaps.graph import Graph
-from snaps.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, smallest
+from snaps.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.tuning import tuning_share
 
 
@@ -32,10 +32,10 @@ def draw_splits(seed: int, keys: np.ndarray, n_calib: int, n_splits: int) -> np.
 
     A split takes the nodes with the smallest hashes, so it depends on ids and not on order.
     """
-    words = hashes(0, hashes(seed, keys, SPLIT_STREAM)[None, :], np.arange(n_splits)[:, None])
-    if n_calib == len(keys):
-        return np.tile(np.arange(n_calib), (n_splits, 1))
-    return np.argpartition(words, n_calib, axis=1)[:, :n_calib]
+    from snaps import kernels
+
+    states = key_states(0, hashes(seed, keys, SPLIT_STREAM))
+    return kernels.draw_splits(states, n_calib, n_splits)
 
 
 def evaluate_splits(

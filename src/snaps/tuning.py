@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -72,8 +73,8 @@ def daps_grid() -> list[tuple[float, float]]:
     return [(0.0, mu / _STEPS) for mu in range(_STEPS)]
 
 
-def mixing_weights(lam: float, mu: float) -> dict[str, float]:
-    """What each part weighs in s^ = (1 - lam - mu) S + lam As S + mu A S."""
+def mixing_weights(lam: Any, mu: Any) -> dict[str, Any]:
+    """What each part weighs in s^ = (1 - lam - mu) S + lam As S + mu A S; numbers or arrays."""
     return {"own": 1.0 - (lam + mu), "similar": lam, "linked": mu}
 
 
@@ -101,7 +102,8 @@ def tune_weights(
 
     names = list(field.parts)
     parts = np.stack([field.parts[name][nodes] for name in names])
-    table = np.array([[mixing_weights(*pair)[name] for name in names] for pair in grid])
+    weights = mixing_weights(*np.array(grid).T)
+    table = np.stack([weights[name] for name in names], axis=1)
     sizes = mixed_sizes(parts, labels, table, conformal_rank(len(nodes), alpha))
     return grid[int(np.argmin(sizes))]
 
