@@ -15,8 +15,8 @@ test: $(VENV)/.test
 	SNAPS_DATA="$(DATA)" $(BIN)/python -m pytest
 
 lint: $(VENV)/.lint
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench

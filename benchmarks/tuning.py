@@ -31,7 +31,10 @@ def torch_mix(scores: torch.Tensor, similar: sp.csr_array, linked: sp.csr_array)
     edge_index = torch.from_numpy(np.stack(linked.tocoo().coords).astype(np.int64))
     near = _row_normalised(similar).tocoo()
     neighbours = torch.sparse_coo_tensor(
-        np.stack(near.coords).astype(np.int64), near.data.astype(np.float32), near.shape
+        np.stack(near.coords).astype(np.int64),
+        near.data.astype(np.float32),
+        near.shape,
+        check_invariants=False,
     )
 
     def mix(lam: float, mu: float) -> torch.Tensor:

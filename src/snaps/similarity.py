@@ -156,8 +156,10 @@ def _search_sparse(
             index.indices.astype(np.int32, copy=False).view(np.uint32),
             index.data.astype(np.float64, copy=False),
         )
+        scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
+        common = (*arrays, *inverted, block, scales, squares, rank, *found)
         for rows in _blocks(np.arange(n), SPARSE_ROWS):
-            search_sparse(rows[0], rows[-1] + 1, *arrays, *inverted, block, squares, rank, *found)
+            search_sparse(rows[0], rows[-1] + 1, *common)
             advance(len(rows) * len(block))
 
 
