@@ -38,7 +38,9 @@ def torch_mix(scores: torch.Tensor, similar: sp.csr_array, linked: sp.csr_array)
     )
 
     def mix(lam: float, mu: float) -> torch.Tensor:
-        links = torch.sparse_coo_tensor(edge_index, torch.ones(edge_index.shape[1]), (n, n))
+        links = torch.sparse_coo_tensor(
+            edge_index, torch.ones(edge_index.shape[1]), (n, n), check_invariants=False
+        )
         degree = links @ torch.ones(n)
         by_link = (links @ scores) / (degree + 1e-10)[:, None]
         return (1 - lam - mu) * scores + lam * (neighbours @ scores) + mu * by_link

@@ -119,15 +119,26 @@ def draw_splits(states, n_calib, n_splits):
     """For each split the positions with the smallest hashes (state, split), in order."""
     n = len(states)
     out = np.empty((n_splits, n_calib), np.int64)
+    # Hashes are uniform, so the n_calib smallest lie below a limit known beforehand, but for a
+    # chance of one in a billion: then all are looked at.
+    share = (n_calib + 6 * np.sqrt(n_calib) + 6) / n
+    limit = np.uint64(share * 2.0**64) if share < 1 else np.uint64(2**64 - 1)
     for b in prange(n_splits):
-        words = np.empty(n, np.uint64)
-        for i in range(n):
-            words[i] = _mix((states[i] ^ np.uint64(b)) + _GOLDEN)
-        last = np.partition(words, n_calib - 1)[n_calib - 1]
+        words, places = np.empty(n + 1, np.uint64), np.empty(n + 1, np.int64)
+        count = 0
+        for bound in (limit, np.uint64(2**64 - 1)):
+            count = 0
+            for i in range(n):
+                word = _mix((states[i] ^ np.uint64(b)) + _GOLDEN)
+                words[count], places[count] = word, i
+                count += word <= bound
+            if count >= n_calib:
+                break
+        last = np.partition(words[:count], n_calib - 1)[n_calib - 1]
         found = 0
-        for i in range(n):
+        for i in range(count):
             if words[i] <= last and found < n_calib:
-                out[b, found] = i
+                out[b, found] = places[i]
                 found += 1
     return out
 
