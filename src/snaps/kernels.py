@@ -88,28 +88,43 @@ def neighbour_mean(indptr, indices, weights, table):
     return out
 
 
+@njit(cache=True)
+def order_statistic(values, rank):
+    """The rank-th smallest value; a threshold's rank is high, so few values lie above it."""
+    above = len(values) - rank + 1
+    if above > 32:
+        return np.partition(values, rank - 1)[rank - 1]
+    top = np.full(above, -np.inf)
+    for value in values:
+        if value > top[0]:
+            place = 1
+            while place < above and top[place] < value:
+                top[place - 1] = top[place]
+                place += 1
+            top[place - 1] = value
+    return top[0]
+
+
 @njit(parallel=True, cache=True)
 def mixed_sizes(parts, labels, grid, rank):
     """Number of labels below the own threshold, for every row of weights in the grid."""
     num_parts, n, num_classes = parts.shape
+    flat = parts.reshape(num_parts, n * num_classes)
     sizes = np.empty(len(grid), np.int64)
     for g in prange(len(grid)):
-        scores = np.zeros((n, num_classes))
-        for part in range(num_parts):
+        scores = grid[g, 0] * flat[0]
+        for part in range(1, num_parts):
             weight = grid[g, part]
             if weight != 0.0:
-                for i in range(n):
-                    for y in range(num_classes):
-                        scores[i, y] += weight * parts[part, i, y]
+                for entry in range(n * num_classes):
+                    scores[entry] += weight * flat[part, entry]
         own = np.empty(n)
         for i in range(n):
-            own[i] = scores[i, labels[i]]
-        threshold = np.partition(own, rank - 1)[rank - 1]
+            own[i] = scores[i * num_classes + labels[i]]
+        threshold = order_statistic(own, rank)
         count = 0
-        for i in range(n):
-            for y in range(num_classes):
-                if scores[i, y] <= threshold:
-                    count += 1
+        for entry in range(n * num_classes):
+            count += scores[entry] <= threshold
         sizes[g] = count
     return sizes
 
@@ -162,7 +177,7 @@ def count_splits(scores, true, first, second, single, splits, rank, ordered):
             own[i] = true[splits[b, i]]
         threshold = np.inf
         if rank <= n:
-            threshold = np.partition(own, rank - 1)[rank - 1]
+            threshold = order_statistic(own, rank)
         covered = np.searchsorted(ordered_true, threshold, side="right")
         size = np.searchsorted(ordered_all, threshold, side="right")
         filled = np.searchsorted(ordered_first, threshold, side="right")
