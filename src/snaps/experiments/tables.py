@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from snaps.conformal import conformal_rank, coverage_law
-from snaps.datasets.load import found_files, how_to_get, statistics
+from snaps.datasets.load import found_files, statistics
 from snaps.datasets.registry import DATASETS
 from snaps.experiments import runner
 from snaps.experiments.protocol import AVERAGED, SUITES
@@ -251,9 +251,11 @@ def _present(
         return asked, {}
     present, skipped = [], {}
     for name in usual:
-        spec = DATASETS[name]
-        if name.startswith("ogbn") and not found_files(spec, setting.data_dir):
-            skipped[name] = f"'{name}.npz' is not here; {how_to_get(spec)}"
+        if name.startswith("ogbn") and not found_files(DATASETS[name], setting.data_dir):
+            skipped[name] = (
+                f"'{name}.npz' is neither in SNAPS_DATA nor in the cache: "
+                f"run 'snaps datasets fetch {name}'"
+            )
         else:
             present.append(name)
     return present, skipped
