@@ -145,8 +145,11 @@ def _search_sparse(
     advance: Callable[[int], None],
 ) -> None:
     """Walk an inverted index of the candidates, a block of them at a time."""
+    from numba import get_num_threads
+
     from snaps.similarity_kernels import search_sparse
 
+    workers = get_num_threads()
     n, arrays = table.shape[0], _arrays(table)
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     for block in _blocks(near, min(width, SPARSE_ROWS)):
@@ -157,9 +160,9 @@ def _search_sparse(
             index.data.astype(np.float64, copy=False),
         )
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
-        common = (*arrays, *inverted, block, scales, squares, rank, *found)
+        common = (*arrays, inverted, block, scales, squares, rank, *found)
         for rows in _blocks(np.arange(n), SPARSE_ROWS):
-            search_sparse(rows[0], rows[-1] + 1, *common)
+            search_sparse(workers, (rows[0], rows[-1] + 1), *common)
             advance(len(rows) * len(block))
 
 
@@ -172,8 +175,11 @@ def _search_dense(
     advance: Callable[[int], None],
 ) -> None:
     """Multiply blocks of unit rows in float32; with all nodes as candidates, each pair once."""
+    from numba import get_num_threads
+
     from snaps.similarity_kernels import search_dense
 
+    workers = get_num_threads()
     n, d = table.shape
     arrays = _arrays(table)
     signed = arrays[2].min() < 0
@@ -185,9 +191,9 @@ def _search_dense(
         right = _unit_rows(table, block, norms).T
         for rows in _blocks(np.arange(block[0] if mirror else 0, n), width):
             tile = (_unit_rows(table, rows, norms) @ right).reshape(-1)
-            search_dense(tile, len(block), 1, rows, block, *common)
+            search_dense(workers, tile, len(block), 1, rows, block, *common)
             if mirror and rows[0] != block[0]:
-                search_dense(tile, 1, len(block), block, rows, *common)
+                search_dense(workers, tile, 1, len(block), block, rows, *common)
             advance(len(rows) * len(block) * (2 if mirror and rows[0] != block[0] else 1))
 
 

@@ -16,6 +16,7 @@ from numba import njit, prange
 ROWS = 32  # rows a thread takes at a time: two cache lines of float32
 STEP = 64  # candidates that one vectorised test rules out at a time
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
+FEW = 2  # a row that takes fewer steps than candidates / FEW keeps a list of those it meets
 TINY = 1e-30  # smaller cosines count as zero: float32 could lose them
 
 
@@ -51,6 +52,8 @@ def shortlist(approx, k, low, error, places):
             hits += tops[lane] > middle
         if hits >= k:
             bound = middle
+            if hits <= k + 2:
+                break
         else:
             beyond = middle
     low = max(low, bound - 2 * error)
@@ -68,72 +71,109 @@ def shortlist(approx, k, low, error, places):
 
 
 @njit(cache=True)
-def offer(i, j, dot, squares, rank, sims, nodes, counts):
-    """Put j into i's list if it is among the best so far; of equals the lower rank wins."""
-    if dot <= 0:
-        return
-    # One division of exact squares: equal cosines of whole numbers come out equal.
-    sim = min(np.sqrt(dot * dot / (squares[i] * squares[j])), 1.0)
-    if sim < TINY:
-        return
-    k, place = sims.shape[1], counts[i]
-    counts[i] = min(place + 1, k)
-    while place > 0:
-        other = sims[i, place - 1]
-        if other > sim or (other == sim and rank[nodes[i, place - 1]] < rank[j]):
-            break
-        if place < k:
-            sims[i, place], nodes[i, place] = other, nodes[i, place - 1]
-        place -= 1
-    if place < k:
-        sims[i, place], nodes[i, place] = sim, j
+def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
+    """Merge `found` candidates into i's list of the best; of equals the lower rank comes first."""
+    k = sims.shape[1]
+    step = max(STEP, k)
+    values, names = np.empty(k + step), np.empty(k + step, np.int64)
+    ranks = np.empty(k + step, np.int64)
+    for start in range(0, found, step):
+        size = counts[i]
+        for c in range(size):
+            values[c], names[c], ranks[c] = sims[i, c], nodes[i, c], rank[nodes[i, c]]
+        for c in range(start, min(start + step, found)):
+            # One division of exact squares: equal cosines of whole numbers come out equal.
+            dot, j = dots[c], who[c]
+            if dot > 0:
+                values[size] = min(np.sqrt(dot * dot / (squares[i] * squares[j])), 1.0)
+                names[size], ranks[size] = j, rank[j]
+                size += values[size] >= TINY
+        # Everyone's place by counting: no branch to mispredict, as sorting would have.
+        for c in range(size):
+            place = 0
+            for b in range(size):
+                ahead = (values[b] == values[c]) & (ranks[b] < ranks[c])
+                place += ahead | (values[b] > values[c])
+            if place < k:
+                sims[i, place], nodes[i, place] = values[c], names[c]
+        counts[i] = min(size, k)
+
+
+@njit(cache=True)
+def add_up(row, index, dots):
+    """Add to `dots` the products of a row (its columns and values) with all candidates."""
+    (cols, vals), (index_ptr, index_rows, index_vals) = row, index
+    for p in range(len(cols)):
+        value = np.float64(vals[p])
+        for q in range(index_ptr[cols[p]], index_ptr[cols[p] + 1]):
+            dots[index_rows[q]] += value * index_vals[q]
+
+
+@njit(cache=True)
+def add_up_few(row, index, dots, met):
+    """The same, with a list of who was met; return its length.
+
+    Somebody whose sum was zero in between stands in the list more than once.
+    """
+    (cols, vals), (index_ptr, index_rows, index_vals) = row, index
+    count = 0
+    for p in range(len(cols)):
+        value = np.float64(vals[p])
+        for q in range(index_ptr[cols[p]], index_ptr[cols[p] + 1]):
+            j = index_rows[q]
+            met[count] = j
+            count += dots[j] == 0
+            dots[j] += value * index_vals[q]
+    return count
 
 
 @njit(parallel=True, cache=True)
 def search_sparse(
-    first, last, ptr, cols, vals, index_ptr, index_rows, index_vals, near, scales, squares,
-    rank, sims, nodes, counts,
-):  # fmt: skip
-    """Compare rows first..last with the candidates `near`, given as an inverted index.
+    workers, rows, ptr, cols, vals, index, near, scales, squares, rank, sims, nodes, counts
+):
+    """Compare the given range of rows with the candidates `near`, given as an inverted index.
 
     `scales` holds the inverse norms of `near`, zero for a row of zeros.
     Row numbers in the index are unsigned: numba tests signed ones for wrap-around, which makes
     the loop that matters half as fast again.
     """
-    m, k = len(near), sims.shape[1]
-    for b in prange((last - first + ROWS - 1) // ROWS):
-        dots, approx = np.zeros(m), np.empty(m, np.float32)
-        few, who, places = np.empty(m), np.empty(m, np.int64), np.empty(m + 1, np.int64)
-        for i in range(first + b * ROWS, min(first + (b + 1) * ROWS, last)):
-            steps = 0
-            for p in range(ptr[i], ptr[i + 1]):
-                value, begin, end = np.float64(vals[p]), index_ptr[cols[p]], index_ptr[cols[p] + 1]
-                steps += end - begin
-                for q in range(begin, end):
-                    dots[index_rows[q]] += value * index_vals[q]
-            place = np.searchsorted(near, i)
-            if place < m and near[place] == i:
-                dots[place] = 0
-            scale = 1 / np.sqrt(squares[i]) if steps else 0.0
-            low = sims[i, k - 1] - 2 * UNIT if counts[i] == k else 0.0
-            if 4 * steps < m:
-                count = 0
-                for p in range(ptr[i], ptr[i + 1]):
-                    for q in range(index_ptr[cols[p]], index_ptr[cols[p] + 1]):
-                        j = index_rows[q]
-                        if dots[j] > 0:
-                            few[count], who[count] = dots[j], j
-                            approx[count] = dots[j] * scale * scales[j]
-                            count += 1
-                        dots[j] = 0
-                for place in places[: shortlist(approx[:count], k, low, 2 * UNIT, places)]:
-                    offer(i, near[who[place]], few[place], squares, rank, sims, nodes, counts)
-                continue
-            for j in range(m):
-                approx[j] = dots[j] * scale * scales[j]
-            for place in places[: shortlist(approx, k, low, 2 * UNIT, places)]:
-                offer(i, near[place], dots[place], squares, rank, sims, nodes, counts)
-            dots[:] = 0
+    m, k, (first, last) = len(near), sims.shape[1], rows
+    blocks = (last - first + ROWS - 1) // ROWS
+    for w in prange(workers):
+        dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
+        met, who, products = np.empty(m + 1, np.uint32), np.empty(m, np.int64), np.empty(m)
+        for r in range(w * ROWS, blocks * ROWS, workers * ROWS):
+            for i in range(first + r, min(first + r + ROWS, last)):
+                row, steps = (cols[ptr[i] : ptr[i + 1]], vals[ptr[i] : ptr[i + 1]]), 0
+                for col in row[0]:
+                    steps += index[0][col + 1] - index[0][col]
+                if steps == 0 or squares[i] == 0:
+                    continue
+                scale = 1 / np.sqrt(squares[i])
+                low = sims[i, k - 1] - 2 * UNIT if counts[i] == k else 0.0
+                itself = np.searchsorted(near, i)
+                if itself < m and near[itself] != i:
+                    itself = m
+                if FEW * steps < m:
+                    count = add_up_few(row, index, dots, met)
+                    dots[itself] = 0
+                    for c in range(count):
+                        j = met[c]
+                        products[c], dots[j] = dots[j], 0
+                        approx[c] = products[c] * scale * scales[j]
+                    found = shortlist(approx[:count], k, low, 2 * UNIT, places)
+                    for c in range(found):
+                        who[c], products[c] = near[met[places[c]]], products[places[c]]
+                else:
+                    add_up(row, index, dots)
+                    dots[itself] = 0
+                    for j in range(m):
+                        approx[j] = dots[j] * scale * scales[j]
+                    found = shortlist(approx, k, low, 2 * UNIT, places)
+                    for c in range(found):
+                        who[c], products[c] = near[places[c]], dots[places[c]]
+                    dots[:] = 0
+                settle(i, found, who, products, squares, rank, sims, nodes, counts)
 
 
 @njit(cache=True)
@@ -151,7 +191,7 @@ def dot_product(row, ptr, cols, vals, j):
 
 @njit(parallel=True, cache=True)
 def search_dense(
-    tile, row_step, step, these, near, width, signed, ptr, cols, vals, squares, rank,
+    workers, tile, row_step, step, these, near, width, signed, ptr, cols, vals, squares, rank,
     sims, nodes, counts,
 ):  # fmt: skip
     """Compare rows `these` with the candidates `near`, given their approximate cosines.
@@ -159,38 +199,41 @@ def search_dense(
     That of `these[r]` and `near[j]` is `tile[r * row_step + j * step]`.
     """
     m, k = len(near), sims.shape[1]
-    for b in prange((len(these) + ROWS - 1) // ROWS):
-        begin, end = b * ROWS, min((b + 1) * ROWS, len(these))
+    for w in prange(workers):
+        places, who, products = np.empty(m + 1, np.int64), np.empty(m, np.int64), np.empty(m)
+        row = np.zeros(width)
         # The margin keeps rows whose length is a power of two from sharing cache lines.
-        approx = np.empty((end - begin, m + ROWS), np.float32)[:, :m]
-        if step == 1:
-            for r in range(begin, end):
-                approx[r - begin] = tile[r * row_step : r * row_step + m]
-        else:
-            for j in range(m):
+        approx = np.empty((ROWS, m + ROWS), np.float32)[:, :m]
+        for begin in range(w * ROWS, len(these), workers * ROWS):
+            end = min(begin + ROWS, len(these))
+            if step == 1:
                 for r in range(begin, end):
-                    approx[r - begin, j] = tile[r * row_step + j * step]
-        places, row = np.empty(m + 1, np.int64), np.zeros(width)
-        for r in range(begin, end):
-            i, start = these[r], ptr[these[r]]
-            # The factors are rounded once each, their products and sums once a term (zeros are
-            # exact); two more make room for what float64 and the limits themselves round.
-            error = np.expm1((ptr[i + 1] - start + 4) * UNIT)
-            low = -error if signed else 0.0
-            if counts[i] == k:
-                low = max(low, sims[i, k - 1] - error)
-            place = np.searchsorted(near, i)
-            if place < m and near[place] == i:
-                approx[r - begin, place] = -2
-            found = shortlist(approx[r - begin], k, low, error, places) if squares[i] > 0 else 0
-            if found == 0:
-                continue
-            for p in range(start, ptr[i + 1]):
-                row[cols[p] if len(cols) else p - start] = vals[p]
-            for place in places[:found]:
-                dot = dot_product(row, ptr, cols, vals, near[place])
-                offer(i, near[place], dot, squares, rank, sims, nodes, counts)
-            row[:] = 0
+                    approx[r - begin] = tile[r * row_step : r * row_step + m]
+            else:
+                for j in range(m):
+                    for r in range(begin, end):
+                        approx[r - begin, j] = tile[r * row_step + j * step]
+            for r in range(begin, end):
+                i, start = these[r], ptr[these[r]]
+                # The factors are rounded once each, their products and sums once a term (zeros are
+                # exact); two more make room for what float64 and the limits themselves round.
+                error = np.expm1((ptr[i + 1] - start + 4) * UNIT)
+                low = -error if signed else 0.0
+                if counts[i] == k:
+                    low = max(low, sims[i, k - 1] - error)
+                place = np.searchsorted(near, i)
+                if place < m and near[place] == i:
+                    approx[r - begin, place] = -2
+                found = shortlist(approx[r - begin], k, low, error, places) if squares[i] > 0 else 0
+                if found == 0:
+                    continue
+                for p in range(start, ptr[i + 1]):
+                    row[cols[p] if len(cols) else p - start] = vals[p]
+                for c in range(found):
+                    who[c] = near[places[c]]
+                    products[c] = dot_product(row, ptr, cols, vals, who[c])
+                settle(i, found, who, products, squares, rank, sims, nodes, counts)
+                row[:] = 0
 
 
 @njit(cache=True)
