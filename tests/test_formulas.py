@@ -20,6 +20,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import snaps
+import snaps.datasets
 import transcription as t
 from snaps import conformal, metrics, randomness
 
@@ -994,3 +995,21 @@ def test_evaluate_splits_takes_the_tuning_part_out_of_the_budget():
     )
     assert np.unique(found["n_calib"]).tolist() == [50]
     assert np.unique(found["n_test"]).tolist() == [200]
+
+
+def test_methods_that_share_their_work_give_what_each_gives_alone():
+    n, pool = 260, np.arange(40, 260)
+    data = snaps.datasets.make_graph(n, 3, seed=4)
+    probs = np.random.default_rng(0).dirichlet(np.ones(3), n)
+    methods = {
+        "APS": snaps.SplitConformal(0.1),
+        "DAPS": snaps.DAPS(0.1),
+        "SNAPS": snaps.SNAPS(0.2, k=5),
+        "RAPS": snaps.SplitConformal(0.1, score=snaps.RAPS(), seed=1),
+    }
+    common = (data.graph, probs, data.labels, pool, 120, 10, 3)
+    together = snaps.evaluate_splits(methods, *common, n_tune=50)
+    for name, method in methods.items():
+        alone = snaps.evaluate_splits(method, *common, n_tune=50)
+        assert all(np.array_equal(alone[key], together[name][key]) for key in alone)
+    assert together["APS"]["n_calib"][0] == 120 and together["SNAPS"]["n_calib"][0] == 70

@@ -16,7 +16,7 @@ import pytest
 import snaps
 from snaps.cli import main
 from snaps.datasets import make_graph
-from snaps.experiments import protocol, render, tables
+from snaps.experiments import common, protocol, render, tables
 from snaps.experiments.store import Store, fingerprint
 
 pytest.importorskip("torch")
@@ -222,5 +222,5 @@ def test_runs_folder_that_cannot_be_written(tmp_path, data_dir, capsys, monkeypa
 
 
 def test_every_published_row_has_a_table():
-    known = {(row["table"]) for row in tables.published()["results"]}
+    known = {(row["table"]) for row in common.published()["results"]}
     assert known <= set(tables.TABLES)

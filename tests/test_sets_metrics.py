@@ -224,3 +224,14 @@ def test_an_explanation_can_be_read():
     frame = why.to_pandas()
     assert list(frame.columns) == ["own", "similar", "linked", "mixed", "threshold", "in"]
     assert frame["in"].tolist() == why.inside.tolist() and frame.index.name == "label"
+
+
+def test_splits_name_classes_with_too_few_calibration_nodes():
+    """The class thresholds of `evaluate_splits` warn as those of `calibrate` do."""
+    labels = np.r_[np.zeros(150, int), np.full(4, 1)]
+    probs = np.full((len(labels), 2), 0.5)
+    method = snaps.SplitConformal(0.1, class_conditional=True)
+    told = "1 of 2 classes .* in some splits .* class 1$"
+    with pytest.warns(snaps.errors.SnapsWarning, match=told):
+        out = snaps.evaluate_splits(method, None, probs, labels, np.arange(len(labels)), 80, 5)
+    assert np.isinf(out["threshold"][:, 1]).all() and np.isfinite(out["threshold"][:, 0]).all()

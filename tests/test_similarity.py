@@ -159,7 +159,8 @@ def test_progress_goes_to_stderr(words, both_paths, capsys):
 
 def test_threads_and_blocks_change_nothing(words, both_paths, monkeypatch):
     before = both_paths(lambda: similarity_graph(words, 7))
-    for name, value in (("SPARSE_ROWS", 64), ("DENSE_ROWS", 33), ("BLOCK_BYTES", 1 << 14)):
+    blocks = {"SPARSE_ROWS": 64, "SHARE": 37, "TILE_BYTES": 1 << 12, "BLOCK_BYTES": 1 << 14}
+    for name, value in blocks.items():
         monkeypatch.setattr(similarity, name, value)
     threads = numba.get_num_threads()
     try:

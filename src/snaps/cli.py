@@ -437,6 +437,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every error is one line on stderr and exit code 2 (1 if it is our fault)."""
     from snaps.errors import SnapsError, SnapsWarning
 
+    # Threads that wait for work should sleep: by default they spin, and processors with them.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     given = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]

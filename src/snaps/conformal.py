@@ -38,28 +38,26 @@ def fewest_nodes(alpha: float | Fraction) -> int:
     return math.ceil(1 / check_alpha(alpha)) - 1
 
 
-def threshold(scores: np.ndarray, alpha: float | Fraction, *, what: str = "nodes") -> float:
-    """The conformal quantile of calibration scores; +infinity, with a warning, when too few.
-
-    Parameters
-    ----------
-    scores : array (n,)
-        Scores of the calibration nodes' true labels.
-    alpha : float
-    what : str
-        How the warning calls the calibration nodes.
-    """
-    n = len(scores)
+def checked_rank(n: int, alpha: float | Fraction, *, stacklevel: int = 3) -> int:
+    """The conformal rank, with a warning when n is too small for a finite threshold."""
     rank = conformal_rank(n, alpha)
     if rank > n:
         warnings.warn(
-            f"{n} calibration {what} are too few for alpha={float(alpha):g} "
+            f"{n} calibration nodes are too few for alpha={float(alpha):g} "
             f"(at least {fewest_nodes(alpha)}): the threshold is infinite",
             SnapsWarning,
-            stacklevel=3,
+            stacklevel=stacklevel + 1,
         )
-        return math.inf
-    return float(np.partition(scores, rank - 1)[rank - 1])
+    return rank
+
+
+def threshold(scores: np.ndarray, alpha: float | Fraction) -> float:
+    """The conformal quantile of the calibration nodes' scores (n,) of their true labels.
+
+    It is +infinity, with a warning, when they are too few.
+    """
+    rank = checked_rank(len(scores), alpha)
+    return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= len(scores) else math.inf
 
 
 def class_thresholds(

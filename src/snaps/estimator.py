@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -47,6 +48,15 @@ class Inputs:
     probs: np.ndarray
     keys: np.ndarray
     similarity: sp.csr_array | None
+    tables: dict[tuple[Score, int], np.ndarray] = field(default_factory=dict, repr=False)
+
+    def scores(self, score: Score, seed: int) -> np.ndarray:
+        """The table of a basic score, made once for all methods that share these inputs."""
+        if not isinstance(score, Hashable):
+            return score_table(score, self.probs, self.keys, seed)
+        if (score, seed) not in self.tables:
+            self.tables[score, seed] = score_table(score, self.probs, self.keys, seed)
+        return self.tables[score, seed]
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,7 @@ class Estimator:
         return None
 
     def _field(self, inputs: Inputs, score: Score) -> ScoreField:
-        own = score_table(score, inputs.probs, inputs.keys, self.seed)
+        own = inputs.scores(score, self.seed)
         return score_field(own, inputs.graph, inputs.similarity, self._parts)
 
     # -- right of the wall: tuning, then calibration --------------------------------------------

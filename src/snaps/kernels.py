@@ -14,6 +14,16 @@ _GOLDEN = randomness.GOLDEN
 _mix = njit(inline="always")(randomness.mix)
 
 
+@njit(parallel=True, cache=True)
+def uniforms(states, num_labels):
+    """Draws of streams 0, 1, ... of each key, given where its hashes begin."""
+    out = np.empty((len(states), num_labels))
+    for i in prange(len(states)):
+        for y in range(num_labels):
+            out[i, y] = (_mix((states[i] ^ np.uint64(y)) + _GOLDEN) >> np.uint64(11)) * 2.0**-53
+    return out
+
+
 @njit(cache=True)
 def descending(values):
     """Positions from the largest value to the smallest; insertion beats sorting on short rows."""

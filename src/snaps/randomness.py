@@ -54,8 +54,9 @@ def uniforms(seed: int, keys: np.ndarray, num_labels: int) -> np.ndarray:
     >>> bool((draw[1] == uniforms(0, np.array([8], np.uint64), 4)).all())
     True
     """
-    words = hashes(seed, keys[:, None], np.arange(num_labels)[None, :])
-    return (words >> np.uint64(11)) * 2.0**-53
+    from snaps import kernels
+
+    return kernels.uniforms(key_states(seed, keys), num_labels)
 
 
 def smallest(seed: int, keys: np.ndarray, stream: int, count: int) -> np.ndarray:

@@ -6,6 +6,7 @@ Left of the wall: nothing here knows a label or a role, so the guarantee holds w
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ from snaps.randomness import CANDIDATE_STREAM, node_keys, smallest
 
 Table = Any  # ndarray or csr_array
 
-# Measured on two cores: one step through an inverted index takes as long as this many
-# multiplications of a dense product, of which a symmetric one needs half.
-STEP_COST = 20.0
-# The tables of products stay in the cache, the blocks of features that make them in memory.
-SPARSE_ROWS, DENSE_ROWS, BLOCK_BYTES = 16384, 2048, 32 * 2**20
+# Measured: one step through an inverted index takes as long as this many multiplications of a
+# dense product.
+STEP_COST = 40.0
+# A row's products with so many candidates stay in the cache; a thread takes so many rows at a time.
+SPARSE_ROWS, SHARE = 16384, 1024
+BLOCK_BYTES, TILE_BYTES = 32 * 2**20, 16 * 2**20  # of dense features; of a thread's products
 
 
 def similarity_graph(
@@ -90,7 +92,7 @@ def similarity_graph(
     table = table.astype(np.float32 if table.dtype.itemsize <= 4 else np.float64, copy=False)
     if not sp.issparse(table):
         table = np.ascontiguousarray(table)
-    table, search = _choose_path(table, len(near))
+    table, search = _choose_path(table)
     squares, peaks = row_sizes(*_arrays(table)[::2])
     extreme = (peaks > 0) & ~((squares > 1e-90) & (squares < 1e90))
     if extreme.any():
@@ -120,7 +122,7 @@ def _check_ids(ids: Any, n: int) -> np.ndarray:
     return array
 
 
-def _choose_path(table: Table, num_near: int) -> tuple[Table, Callable[..., None]]:
+def _choose_path(table: Table) -> tuple[Table, Callable[..., None]]:
     """Sparse or dense search, by cost, and the table in the form it needs."""
     n, d = table.shape
     if sp.issparse(table):
@@ -128,8 +130,7 @@ def _choose_path(table: Table, num_near: int) -> tuple[Table, Callable[..., None
     else:
         blocks = _blocks(np.arange(n), BLOCK_BYTES // d)
         filled = sum(np.count_nonzero(table[block], axis=0) for block in blocks)
-    half = 0.5 if num_near == n else 1.0
-    if STEP_COST * np.square(filled, dtype=float).sum() > half * n * n * d:
+    if STEP_COST * np.square(filled, dtype=float).sum() > float(n) * n * d:
         return table, _search_dense
     if not sp.issparse(table):
         table = sp.vstack([sp.csr_array(table[block]) for block in blocks], format="csr")
@@ -145,11 +146,8 @@ def _search_sparse(
     advance: Callable[[int], None],
 ) -> None:
     """Walk an inverted index of the candidates, a block of them at a time."""
-    from numba import get_num_threads
-
     from snaps.similarity_kernels import search_sparse
 
-    workers = get_num_threads()
     n, arrays = table.shape[0], _arrays(table)
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     for block in _blocks(near, min(width, SPARSE_ROWS)):
@@ -161,9 +159,11 @@ def _search_sparse(
         )
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
         common = (*arrays, inverted, block, scales, squares, rank, *found)
-        for rows in _blocks(np.arange(n), SPARSE_ROWS):
-            search_sparse(workers, (rows[0], rows[-1] + 1), *common)
-            advance(len(rows) * len(block))
+
+        def search(rows: np.ndarray, common: tuple = common) -> None:
+            search_sparse(rows[0], rows[-1] + 1, *common)
+
+        _in_threads(search, n, SHARE, len(block), advance)
 
 
 def _search_dense(
@@ -174,27 +174,42 @@ def _search_dense(
     found: tuple[np.ndarray, ...],
     advance: Callable[[int], None],
 ) -> None:
-    """Multiply blocks of unit rows in float32; with all nodes as candidates, each pair once."""
-    from numba import get_num_threads
+    """Multiply blocks of unit rows in float32."""
+    from threadpoolctl import threadpool_limits
 
     from snaps.similarity_kernels import search_dense
 
-    workers = get_num_threads()
     n, d = table.shape
     arrays = _arrays(table)
-    signed = arrays[2].min() < 0
-    common = (d, signed, *arrays, squares, rank, *found)
+    common = (d, arrays[2].min() < 0, *arrays, squares, rank, *found)
     norms = np.sqrt(np.where(squares > 0, squares, 1.0))
-    width = min(BLOCK_BYTES // (4 * d), DENSE_ROWS)
-    mirror = len(near) == n
-    for block in _blocks(near, width):
+    for block in _blocks(near, BLOCK_BYTES // (4 * d)):
         right = _unit_rows(table, block, norms).T
-        for rows in _blocks(np.arange(block[0] if mirror else 0, n), width):
-            tile = (_unit_rows(table, rows, norms) @ right).reshape(-1)
-            search_dense(workers, tile, len(block), 1, rows, block, *common)
-            if mirror and rows[0] != block[0]:
-                search_dense(workers, tile, 1, len(block), block, rows, *common)
-            advance(len(rows) * len(block) * (2 if mirror and rows[0] != block[0] else 1))
+
+        def search(rows: np.ndarray, block: np.ndarray = block, right: Table = right) -> None:
+            search_dense(_unit_rows(table, rows, norms) @ right, rows[0], block, *common)
+
+        # One thread a product: with all of them in each, they would wait for one another.
+        with threadpool_limits(1, user_api="blas"):
+            most = TILE_BYTES // (4 * len(block))
+            _in_threads(search, n, most, len(block), advance)
+
+
+def _in_threads(
+    search: Callable[[np.ndarray], None],
+    n: int,
+    most: int,
+    num_near: int,
+    advance: Callable[[int], None],
+) -> None:
+    """Search all rows, at most `most` at a time, in as many threads as numba would use."""
+    from numba import get_num_threads
+
+    workers = get_num_threads()
+    shares = _blocks(np.arange(n), min(most, n // (4 * workers) + 1))
+    with ThreadPoolExecutor(workers) as pool:
+        for rows, _ in zip(shares, pool.map(search, shares), strict=True):
+            advance(len(rows) * num_near)
 
 
 def _unit_rows(table: Table, rows: np.ndarray, norms: np.ndarray) -> np.ndarray:

@@ -5,15 +5,14 @@ empty `cols`. The best neighbours found so far lie in `sims` and `nodes` (n, k),
 `counts` of them valid. Approximate cosines in float32 rule out most candidates. Whoever could be
 among the best in spite of their error is compared by the cosine proper: its dot product adds the
 terms one by one in column order, in float64, so that neither the path, blocks, threads nor the
-order of the nodes can change a bit.
+order of the nodes can change a bit. Threads are the caller's: each takes rows of its own.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-ROWS = 32  # rows a thread takes at a time: two cache lines of float32
 STEP = 64  # candidates that one vectorised test rules out at a time
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
 FEW = 2  # a row that takes fewer steps than candidates / FEW keeps a list of those it meets
@@ -127,53 +126,50 @@ def add_up_few(row, index, dots, met):
     return count
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def search_sparse(
-    workers, rows, ptr, cols, vals, index, near, scales, squares, rank, sims, nodes, counts
+    first, last, ptr, cols, vals, index, near, scales, squares, rank, sims, nodes, counts
 ):
-    """Compare the given range of rows with the candidates `near`, given as an inverted index.
+    """Compare rows first..last with the candidates `near`, given as an inverted index.
 
     `scales` holds the inverse norms of `near`, zero for a row of zeros.
     Row numbers in the index are unsigned: numba tests signed ones for wrap-around, which makes
     the loop that matters half as fast again.
     """
-    m, k, (first, last) = len(near), sims.shape[1], rows
-    blocks = (last - first + ROWS - 1) // ROWS
-    for w in prange(workers):
-        dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
-        met, who, products = np.empty(m + 1, np.uint32), np.empty(m, np.int64), np.empty(m)
-        for r in range(w * ROWS, blocks * ROWS, workers * ROWS):
-            for i in range(first + r, min(first + r + ROWS, last)):
-                row, steps = (cols[ptr[i] : ptr[i + 1]], vals[ptr[i] : ptr[i + 1]]), 0
-                for col in row[0]:
-                    steps += index[0][col + 1] - index[0][col]
-                if steps == 0 or squares[i] == 0:
-                    continue
-                scale = 1 / np.sqrt(squares[i])
-                low = sims[i, k - 1] - 2 * UNIT if counts[i] == k else 0.0
-                itself = np.searchsorted(near, i)
-                if itself < m and near[itself] != i:
-                    itself = m
-                if FEW * steps < m:
-                    count = add_up_few(row, index, dots, met)
-                    dots[itself] = 0
-                    for c in range(count):
-                        j = met[c]
-                        products[c], dots[j] = dots[j], 0
-                        approx[c] = products[c] * scale * scales[j]
-                    found = shortlist(approx[:count], k, low, 2 * UNIT, places)
-                    for c in range(found):
-                        who[c], products[c] = near[met[places[c]]], products[places[c]]
-                else:
-                    add_up(row, index, dots)
-                    dots[itself] = 0
-                    for j in range(m):
-                        approx[j] = dots[j] * scale * scales[j]
-                    found = shortlist(approx, k, low, 2 * UNIT, places)
-                    for c in range(found):
-                        who[c], products[c] = near[places[c]], dots[places[c]]
-                    dots[:] = 0
-                settle(i, found, who, products, squares, rank, sims, nodes, counts)
+    m, k = len(near), sims.shape[1]
+    dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
+    met, who, products = np.empty(m + 1, np.uint32), np.empty(m, np.int64), np.empty(m)
+    for i in range(first, last):
+        row, steps = (cols[ptr[i] : ptr[i + 1]], vals[ptr[i] : ptr[i + 1]]), 0
+        for col in row[0]:
+            steps += index[0][col + 1] - index[0][col]
+        if steps == 0 or squares[i] == 0:
+            continue
+        scale = 1 / np.sqrt(squares[i])
+        low = sims[i, k - 1] - 2 * UNIT if counts[i] == k else 0.0
+        itself = np.searchsorted(near, i)
+        if itself < m and near[itself] != i:
+            itself = m
+        if FEW * steps < m:
+            count = add_up_few(row, index, dots, met)
+            dots[itself] = 0
+            for c in range(count):
+                j = met[c]
+                products[c], dots[j] = dots[j], 0
+                approx[c] = products[c] * scale * scales[j]
+            found = shortlist(approx[:count], k, low, 2 * UNIT, places)
+            for c in range(found):
+                who[c], products[c] = near[met[places[c]]], products[places[c]]
+        else:
+            add_up(row, index, dots)
+            dots[itself] = 0
+            for j in range(m):
+                approx[j] = dots[j] * scale * scales[j]
+            found = shortlist(approx, k, low, 2 * UNIT, places)
+            for c in range(found):
+                who[c], products[c] = near[places[c]], dots[places[c]]
+            dots[:] = 0
+        settle(i, found, who, products, squares, rank, sims, nodes, counts)
 
 
 @njit(cache=True)
@@ -189,51 +185,39 @@ def dot_product(row, ptr, cols, vals, j):
     return total
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def search_dense(
-    workers, tile, row_step, step, these, near, width, signed, ptr, cols, vals, squares, rank,
-    sims, nodes, counts,
-):  # fmt: skip
-    """Compare rows `these` with the candidates `near`, given their approximate cosines.
+    tile, first, near, width, signed, ptr, cols, vals, squares, rank, sims, nodes, counts
+):
+    """Compare the rows from `first` on with the candidates `near`: `tile` has their cosines.
 
-    That of `these[r]` and `near[j]` is `tile[r * row_step + j * step]`.
+    Those are approximate, so whoever is near enough is compared once more, properly.
     """
     m, k = len(near), sims.shape[1]
-    for w in prange(workers):
-        places, who, products = np.empty(m + 1, np.int64), np.empty(m, np.int64), np.empty(m)
-        row = np.zeros(width)
-        # The margin keeps rows whose length is a power of two from sharing cache lines.
-        approx = np.empty((ROWS, m + ROWS), np.float32)[:, :m]
-        for begin in range(w * ROWS, len(these), workers * ROWS):
-            end = min(begin + ROWS, len(these))
-            if step == 1:
-                for r in range(begin, end):
-                    approx[r - begin] = tile[r * row_step : r * row_step + m]
-            else:
-                for j in range(m):
-                    for r in range(begin, end):
-                        approx[r - begin, j] = tile[r * row_step + j * step]
-            for r in range(begin, end):
-                i, start = these[r], ptr[these[r]]
-                # The factors are rounded once each, their products and sums once a term (zeros are
-                # exact); two more make room for what float64 and the limits themselves round.
-                error = np.expm1((ptr[i + 1] - start + 4) * UNIT)
-                low = -error if signed else 0.0
-                if counts[i] == k:
-                    low = max(low, sims[i, k - 1] - error)
-                place = np.searchsorted(near, i)
-                if place < m and near[place] == i:
-                    approx[r - begin, place] = -2
-                found = shortlist(approx[r - begin], k, low, error, places) if squares[i] > 0 else 0
-                if found == 0:
-                    continue
-                for p in range(start, ptr[i + 1]):
-                    row[cols[p] if len(cols) else p - start] = vals[p]
-                for c in range(found):
-                    who[c] = near[places[c]]
-                    products[c] = dot_product(row, ptr, cols, vals, who[c])
-                settle(i, found, who, products, squares, rank, sims, nodes, counts)
-                row[:] = 0
+    places, who, products = np.empty(m + 1, np.int64), np.empty(m, np.int64), np.empty(m)
+    row = np.zeros(width)
+    for r in range(len(tile)):
+        i = first + r
+        start, end = ptr[i], ptr[i + 1]
+        # The factors are rounded once each, their products and sums once a term (zeros are
+        # exact); two more make room for what float64 and the limits themselves round.
+        error = np.expm1((end - start + 4) * UNIT)
+        low = -error if signed else 0.0
+        if counts[i] == k:
+            low = max(low, sims[i, k - 1] - error)
+        place = np.searchsorted(near, i)
+        if place < m and near[place] == i:
+            tile[r, place] = -2
+        found = shortlist(tile[r], k, low, error, places) if squares[i] > 0 else 0
+        if found == 0:
+            continue
+        for p in range(start, end):
+            row[cols[p] if len(cols) else p - start] = vals[p]
+        for c in range(found):
+            who[c] = near[places[c]]
+            products[c] = dot_product(row, ptr, cols, vals, who[c])
+        settle(i, found, who, products, squares, rank, sims, nodes, counts)
+        row[:] = 0
 
 
 @njit(cache=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +19,7 @@ from snaps.checks import (
     check_seed,
     shown,
 )
-from snaps.conformal import conformal_rank, fewest_nodes
+from snaps.conformal import checked_rank, conformal_rank, fewest_nodes
 from snaps.errors import SnapsError, SnapsWarning
 from snaps.estimator import Estimator, Inputs
 from snaps.graph import Graph
@@ -39,7 +39,7 @@ def draw_splits(seed: int, keys: np.ndarray, n_calib: int, n_splits: int) -> np.
 
 
 def evaluate_splits(
-    method: Estimator,
+    method: Estimator | Mapping[str, Estimator],
     graph: Graph | None,
     probs: Any,
     labels: Any,
@@ -50,9 +50,10 @@ def evaluate_splits(
     similarity: Any = None,
     *,
     tune_nodes: Any = None,
+    n_tune: int | None = None,
     alphas: Sequence[float] | None = None,
     logits: bool = False,
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """Evaluate a method on many random calibration/test splits of a pool of labelled nodes.
 
     The scores are computed and sorted once; a split then costs little more than sorting its
@@ -60,7 +61,8 @@ def evaluate_splits(
 
     Parameters
     ----------
-    method : SNAPS, DAPS or SplitConformal
+    method : SNAPS, DAPS or SplitConformal, or a mapping of names to them
+        Several methods share what they have in common, such as a table of scores.
     graph, probs, labels, similarity, logits : see `SNAPS.calibrate`
     pool : array of positions, or mask (n,)
         Labelled nodes to split; nodes that trained the classifier don't belong here.
@@ -72,6 +74,8 @@ def evaluate_splits(
         Of the splits and of the choice of tuning nodes; the method has its own for its draws.
     tune_nodes : array of positions, or mask (n,), optional
         Labelled nodes outside the pool to tune on.
+    n_tune : int, optional
+        Labels of the budget to tune on; by default half of them, at most 500.
     alphas : sequence of float, optional
         Levels to evaluate, each tuned by itself; by default the method's own.
 
@@ -81,6 +85,7 @@ def evaluate_splits(
         coverage, size, size_nonempty, singleton_hit, empty, threshold, n_calib, n_test: an entry a
         split, or (len(alphas), n_splits) when `alphas` are given. `n_calib` counts the nodes that
         calibrate after tuning took its part. `threshold` has one more axis with class thresholds.
+        Given a mapping of methods, a mapping of such dicts.
 
     Examples
     --------
@@ -90,19 +95,21 @@ def evaluate_splits(
     >>> out["coverage"].shape, bool(abs(out["coverage"].mean() - 0.9) < 0.02)
     ((100,), True)
     """
-    if not isinstance(method, Estimator):
-        raise SnapsError(
-            f"'method' must be an estimator such as snaps.SNAPS(), got {shown(method)}"
-        )
-    method._check_parameters()
+    methods = dict(method) if isinstance(method, Mapping) else {"": method}
+    for one in methods.values() or [method]:
+        if not isinstance(one, Estimator):
+            raise SnapsError(
+                f"'method' must be an estimator such as snaps.SNAPS(), got {shown(one)}"
+            )
+        one._check_parameters()
     try:
-        given = [method.alpha] if alphas is None else list(alphas)
+        levels = None if alphas is None else [check_alpha(a, "alphas") for a in alphas]
     except TypeError:
-        given = []
-    if not given:
+        levels = []
+    if levels == []:
         raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
-    levels = [check_alpha(level, "alphas") for level in given]
-    inputs = method._prepare(graph, probs, similarity, logits)
+    greediest = max(methods.values(), key=lambda one: len(one._parts))
+    inputs = greediest._prepare(graph, probs, similarity, logits)
     n, num_classes = inputs.probs.shape
     known = check_labels(labels, num_nodes=n, num_classes=num_classes)
     nodes = check_nodes(pool, "pool", num_nodes=n)
@@ -110,6 +117,8 @@ def evaluate_splits(
     if len(nodes) == 1:
         raise SnapsError("'pool' must hold at least two nodes, got 1")
     budget = check_integer(n_calib, "n_calib", low=1, high=len(nodes) - 1)
+    if n_tune is not None:
+        n_tune = check_integer(n_tune, "n_tune", low=0, high=budget - 1)
     n_splits = check_integer(n_splits, "n_splits", low=1)
     seed = check_seed(seed)
     tune = None
@@ -117,13 +126,16 @@ def evaluate_splits(
         tune = check_nodes(tune_nodes, "tune_nodes", num_nodes=n)
         check_known(known, tune, "tune_nodes")
         check_disjoint(tune, "tune_nodes", nodes, "'pool'")
-    rows = [
-        _at_level(method, inputs, known, nodes, budget, n_splits, seed, tune, alpha)
-        for alpha in levels
-    ]
-    if alphas is None:
-        return rows[0]
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    out = {}
+    for name, one in methods.items():
+        rows = [
+            _at_level(one, inputs, known, nodes, budget, n_splits, seed, tune, n_tune, alpha)
+            for alpha in levels or [check_alpha(one.alpha)]
+        ]
+        out[name] = rows[0] if levels is None else {
+            key: np.stack([row[key] for row in rows]) for key in rows[0]
+        }  # fmt: skip
+    return out if isinstance(method, Mapping) else out[""]
 
 
 def _at_level(
@@ -135,10 +147,12 @@ def _at_level(
     n_splits: int,
     seed: int,
     tune: np.ndarray | None,
+    n_tune: int | None,
     alpha: Fraction,
 ) -> dict[str, np.ndarray]:
     if tune is None:
-        share = tuning_share(budget, alpha) if method.needs_tuning else 0
+        share = tuning_share(budget, alpha) if n_tune is None else n_tune
+        share *= method.needs_tuning
         chosen = smallest(seed, inputs.keys[pool], TUNE_STREAM, share)
         tune, pool, budget = pool[chosen], np.delete(pool, chosen), budget - share
     scores = np.ascontiguousarray(method._fit(inputs, tune, labels, alpha).scores[pool])
@@ -169,15 +183,7 @@ def _count(
 ) -> tuple[np.ndarray, np.ndarray]:
     from snaps.kernels import count_splits
 
-    n = splits.shape[1]
-    rank = conformal_rank(n, alpha)
-    if rank > n:
-        warnings.warn(
-            f"{n} calibration nodes are too few for alpha={float(alpha):g} "
-            f"(at least {fewest_nodes(alpha)}): the threshold is infinite",
-            SnapsWarning,
-            stacklevel=4,
-        )
+    rank = checked_rank(splits.shape[1], alpha, stacklevel=4)
     true = scores[np.arange(len(scores)), labels]
     smallest_two = np.partition(scores, 1, axis=1)[:, :2]
     first, second = smallest_two[:, 0].copy(), smallest_two[:, 1].copy()
@@ -195,4 +201,14 @@ def _count_by_class(
     from snaps.kernels import count_splits_by_class
 
     ranks = np.array([conformal_rank(c, alpha) for c in range(splits.shape[1] + 1)])
-    return count_splits_by_class(scores, labels, splits, ranks)
+    thresholds, counts = count_splits_by_class(scores, labels, splits, ranks)
+    poor = np.flatnonzero(np.isinf(thresholds).any(axis=0))
+    if poor.size:
+        warnings.warn(
+            f"{len(poor)} of {scores.shape[1]} classes have too few calibration nodes in some "
+            f"splits for alpha={float(alpha):g} (at least {fewest_nodes(alpha)} each) and join "
+            f"every set there: class {', '.join(map(str, poor[:5]))}{', ...' * (len(poor) > 5)}",
+            SnapsWarning,
+            stacklevel=4,
+        )
+    return thresholds, counts

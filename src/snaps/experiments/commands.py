@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from snaps.experiments.catalogue import EXPERIMENTS
+
 
 def reproduce(
     table: Annotated[
         str,
         typer.Argument(
-            help="table1, gcn-0.1, gat, appnp, mlp, raps, ablation, thirds, accuracy, datasets, "
-            "or all."
+            help="One of: " + ", ".join(EXPERIMENTS) + "; or all that the data at hand allows."
         ),
     ],
     datasets: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
@@ -40,21 +41,18 @@ def reproduce(
     The work is cut into pieces (dataset, model, draw) that are kept on disk: a run that was
     interrupted carries on where it stood.
     """
-    import difflib
     import os
 
     from snaps.checks import check_integer, check_seed
     from snaps.datasets.registry import find_spec
-    from snaps.errors import SnapsError
     from snaps.experiments import render
+    from snaps.experiments.catalogue import find
     from snaps.experiments.runner import Setting
     from snaps.experiments.store import Store
-    from snaps.experiments.tables import NAMES, build
 
-    wanted = list(NAMES) if table == "all" else [table]
-    if table not in (*NAMES, "all"):
-        near = difflib.get_close_matches(table, (*NAMES, "all"), 3, 0.3) or [*NAMES, "all"]
-        raise SnapsError(f"'TABLE' must be a known table such as {', '.join(near)}, got {table!r}")
+    wanted = list(EXPERIMENTS) if table == "all" else [table]
+    for name in wanted:
+        find(name)
     setting = Setting(
         Store(runs),
         data_dir,
@@ -68,10 +66,11 @@ def reproduce(
     if datasets is not None:
         chosen = [find_spec(part.strip()).name for part in datasets.split(",") if part.strip()]
     for name in wanted:
-        result = build(name, chosen, setting, _track)
-        render.terminal(result)
-        for path in render.write(result, out):
-            print(f"wrote {path}")
+        result = find(name).build(name, chosen, setting, _track)
+        if result["rows"]:
+            render.terminal(result)
+            for path in render.write(result, out):
+                print(f"wrote {path}")
         for dataset, reason in result["skipped"].items():
             print(f"skipped {dataset}: {reason}")
     if page is not None:

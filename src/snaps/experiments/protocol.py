@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +11,6 @@ import scipy.sparse as sp
 from snaps.datasets import Dataset
 from snaps.estimator import Estimator
 from snaps.predictor import DAPS, SNAPS, SplitConformal
-from snaps.randomness import TUNE_STREAM, smallest
 from snaps.scores import APS, RAPS
 from snaps.splits import evaluate_splits
 from snaps.tuning import snaps_grid
@@ -140,21 +138,13 @@ def evaluate_draw(
     """
     labels, spend = dataset.labels, budget(dataset, suite, len(nodes.pool))
     share = min(len(nodes.train), MOST_AUTHORS_TUNING_NODES) if as_authors else spend // 2
-    chosen = smallest(seed, dataset.graph.keys[nodes.pool], TUNE_STREAM, share)
-    tune, rest = nodes.pool[chosen], np.delete(nodes.pool, chosen)
+    methods = {name: factory(alpha, seed) for name, factory in SUITES[suite].items()}
+    found = evaluate_splits(
+        methods, dataset.graph, logits, labels, nodes.pool, spend, splits, seed, similarity,
+        n_tune=share, logits=True,
+    )  # fmt: skip
     out = {}
-    for name, factory in SUITES[suite].items():
-        method = factory(alpha, seed)
-        common: dict[str, Any] = {"similarity": similarity, "logits": True}
-        if method.needs_tuning:
-            result = evaluate_splits(
-                method, dataset.graph, logits, labels, rest, spend - share, splits, seed,
-                tune_nodes=tune, **common,
-            )  # fmt: skip
-        else:
-            result = evaluate_splits(
-                method, dataset.graph, logits, labels, nodes.pool, spend, splits, seed, **common
-            )
+    for name, result in found.items():
         out[name] = {key: float(np.mean(result[key])) for key in AVERAGED}
         out[name] |= {key: int(result[key][0]) for key in ("n_calib", "n_test")}
     return out

@@ -5,104 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from snaps.datasets.registry import DATASETS
 from snaps.errors import SnapsError
-from snaps.experiments.tables import NAMES
+from snaps.experiments import catalogue
+from snaps.experiments.common import display
 from snaps.files import atomic_path
 
-Cells = list[list[str]]
-
+DPI = 110
 WIDTH = 130  # of a table that goes to a file or a pipe
-
-
-def layout(result: dict[str, Any]) -> tuple[list[str], Cells]:
-    """Header and rows of a table, as text."""
-    if result["table"] == "accuracy":
-        return _accuracy(result)
-    if result["table"] == "datasets":
-        return _datasets(result)
-    header = [
-        "alpha", "dataset", "method", "coverage", "size", "size, non-empty", "paper", "difference",
-        "SH %", "paper SH %",
-    ]  # fmt: skip
-    rows = [_result_row(row, _display(row["dataset"])) for row in result["rows"]]
-    rows += [_result_row(row, _average_label(row)) for row in result["averages"]]
-    return header, rows
-
-
-def _average_label(row: dict[str, Any]) -> str:
-    left_out = ", ".join(_display(name) for name in row["without"])
-    return f"Average of {row['datasets']}" + (f" without {left_out}" if left_out else "")
-
-
-def _result_row(row: dict[str, Any], label: str) -> list[str]:
-    paper = row.get("paper_size")
-    difference = "" if paper is None else f"{row['size_nonempty'] / paper - 1:+.1%}"
-    hit, paper_hit = row["singleton_hit"], row.get("paper_singleton_hit")
-    outside = "" if row.get("inside_law", True) else " (outside the law)"
-    return [
-        f"{row['alpha']:g}",
-        label,
-        row["method"],
-        f"{row['coverage']:.4f}{outside}",
-        _with_error(row["size"], row.get("size_se")),
-        _with_error(row["size_nonempty"], row.get("size_nonempty_se")),
-        "" if paper is None else f"{paper:.2f}",
-        difference,
-        f"{100 * hit:.2f}",
-        "" if paper_hit is None else f"{100 * paper_hit:.2f}",
-    ]
-
-
-def _accuracy(result: dict[str, Any]) -> tuple[list[str], Cells]:
-    header = ["model", "dataset", "accuracy %", "paper %", "within two sd", "epochs", "CPU s"]
-    rows = [
-        [
-            row["model"].upper(),
-            _display(row["dataset"]),
-            _with_error(100 * row["accuracy"], None if row["sd"] is None else 100 * row["sd"], 2),
-            ""
-            if row["paper_accuracy"] is None
-            else _with_error(100 * row["paper_accuracy"], 100 * (row["paper_sd"] or 0), 2),
-            {True: "yes", False: "no", None: ""}[row.get("within_two_sd")],
-            f"{row['epochs']:.0f}",
-            f"{row['cpu_seconds']:.1f}",
-        ]
-        for row in result["rows"]
-    ]
-    return header, rows
-
-
-def _datasets(result: dict[str, Any]) -> tuple[list[str], Cells]:
-    header = ["dataset", "nodes", "features", "edges", "classes", "homophily %", "as in the paper"]
-    rows = []
-    for row in result["rows"]:
-        keys = ("nodes", "features", "edges", "classes")
-        differ = [key for key in keys if row.get(f"paper_{key}", row[key]) != row[key]]
-        told = "" if "paper_nodes" not in row else ", ".join(
-            f"{key}: {row[f'paper_{key}']}" for key in differ
-        ) or "yes"  # fmt: skip
-        rows.append(
-            [
-                _display(row["dataset"]),
-                *(str(row[key]) for key in keys),
-                f"{100 * row['homophily']:.2f}",
-                told,
-            ]
-        )
-    return header, rows
-
-
-def _display(name: str) -> str:
-    return DATASETS[name].title if name in DATASETS else name
-
-
-def _with_error(value: float, error: float | None, digits: int = 3) -> str:
-    return f"{value:.{digits}f}" if error is None else f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def remarks(result: dict[str, Any]) -> list[str]:
@@ -116,24 +30,11 @@ def remarks(result: dict[str, Any]) -> list[str]:
             line += ", tuning set as the authors chose it"
         out.append(line + "; ± is the standard error over draws" * (result["table"] != "accuracy"))
     for name, notes in result["notes"].items():
-        out += [f"{_display(name)}: {note}" for note in notes]
+        out += [f"{display(name)}: {note}" for note in notes]
     if result["skipped"]:
-        out.append("Not at hand: " + ", ".join(_display(name) for name in result["skipped"]))
-    if "cpu_seconds" in result:
-        spent = result["cpu_seconds"]
-        conformal = spent["similarity"] + spent["conformal"]
-        out.append(
-            f"Processor time: training {spent['training']:.0f} s, conformal {conformal:.0f} s "
-            f"(similarity graphs {spent['similarity']:.0f} s, methods and splits "
-            f"{spent['conformal']:.0f} s): {conformal / max(spent['training'], 1e-9):.1%} of it"
-        )
-    if result["rows"] and "inside_law" in result["rows"][0]:
-        inside = sum(row["inside_law"] for row in result["rows"])
-        out.append(
-            f"Mean coverage within four standard errors of the law: {inside} of "
-            f"{len(result['rows'])} cells"
-        )
-    return out
+        out.append("Not at hand: " + ", ".join(display(name) for name in result["skipped"]))
+    module = catalogue.find(result["table"])
+    return out + (module.remarks(result) if hasattr(module, "remarks") else [])
 
 
 def terminal(result: dict[str, Any]) -> None:
@@ -141,7 +42,7 @@ def terminal(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    header, rows = layout(result)
+    header, rows = catalogue.find(result["table"]).layout(result)
     table = Table(title=result["title"], title_justify="left")
     for name in header:
         text = name in ("alpha", "dataset", "method", "model", "as in the paper")
@@ -156,11 +57,14 @@ def terminal(result: dict[str, Any]) -> None:
         print(line)
 
 
-def markdown(result: dict[str, Any]) -> str:
-    """A table as Markdown, with its remarks."""
-    header, rows = layout(result)
+def markdown(result: dict[str, Any], pictures: str = ".") -> str:
+    """A table as Markdown, with its remarks and its picture in the folder `pictures`."""
+    module = catalogue.find(result["table"])
+    header, rows = module.layout(result)
     lines = [f"## {result['table']}: {result['title']}", ""]
     lines += [f"- {line}" for line in remarks(result)]
+    if hasattr(module, "draw"):
+        lines += ["", f"![{result['title']}]({pictures}/{result['table']}.png)"]
     lines += ["", _pipe(header), _pipe(["---"] * len(header)), *(_pipe(row) for row in rows), ""]
     return "\n".join(lines)
 
@@ -180,7 +84,7 @@ def as_csv(result: dict[str, Any]) -> str:
 
 
 def write(result: dict[str, Any], folder: Path) -> list[Path]:
-    """Write a table as .json, .csv and .md into a folder."""
+    """Write a table as .json, .csv and .md into a folder, and its picture as .png and .svg."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -196,6 +100,16 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
         with atomic_path(path) as temporary:
             temporary.write_text(text)
         paths.append(path)
+    module = catalogue.find(result["table"])
+    if hasattr(module, "draw"):
+        figure = module.draw(result)
+        for suffix in (".png", ".svg"):
+            path = folder / f"{result['table']}{suffix}"
+            # Without a date the same numbers give the same file.
+            metadata = {"Date": None} if suffix == ".svg" else None
+            with atomic_path(path) as temporary:
+                figure.savefig(temporary, format=suffix[1:], dpi=DPI, metadata=metadata)
+            paths.append(path)
     return paths
 
 
@@ -213,7 +127,7 @@ def _rounded(value: Any) -> Any:
 def page(folder: Path, path: Path) -> None:
     """Write one page of all the tables whose .json lie in a folder."""
     results = []
-    for name in NAMES:
+    for name in catalogue.EXPERIMENTS:
         source = folder / f"{name}.json"
         if source.exists():
             try:
@@ -225,4 +139,6 @@ def page(folder: Path, path: Path) -> None:
     about = folder / "about.md"
     head = about.read_text() if about.exists() else "# Results\n"
     with atomic_path(path) as temporary:
-        temporary.write_text("\n".join([head, *(markdown(result) for result in results)]))
+        pictures = os.path.relpath(folder, path.parent)
+        texts = [markdown(result, pictures) for result in results]
+        temporary.write_text("\n".join([head, *texts]))

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import lru_cache
-from importlib.resources import files
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from snaps.conformal import conformal_rank, coverage_law
-from snaps.datasets.load import found_files, statistics
-from snaps.datasets.registry import DATASETS
-from snaps.experiments import runner
+from snaps.experiments import common, runner
+from snaps.experiments.common import Cells, Result, Track
 from snaps.experiments.protocol import AVERAGED, SUITES
 from snaps.experiments.runner import Setting
 
-EIGHT = (
-    "cora_ml",
-    "pubmed",
-    "citeseer",
-    "cora_full",
-    "coauthor_cs",
-    "coauthor_physics",
-    "amazon_computers",
-    "amazon_photo",
-)
-TEN = (*EIGHT, "ogbn_arxiv", "ogbn_products")
-SEVEN = tuple(name for name in EIGHT if name != "cora_full")
-MODELS = ("gcn", "gat", "appnp", "mlp")
-
-Track = Callable[[str, int], Any]
+TEN = (*common.EIGHT, "ogbn_arxiv", "ogbn_products")
+SEVEN = tuple(name for name in common.EIGHT if name != "cora_full")
 
 
 @dataclass(frozen=True)
@@ -44,7 +25,7 @@ class Table:
     model: str
     alphas: tuple[float, ...]
     suite: str = "main"
-    datasets: tuple[str, ...] = EIGHT
+    datasets: tuple[str, ...] = common.EIGHT
 
 
 TABLES = {
@@ -57,26 +38,18 @@ TABLES = {
     "ablation": Table("Parts of SNAPS, GCN at alpha = 0.05", "gcn", (0.05,), "ablation", TEN),
     "thirds": Table("lam = mu = 1/3, GCN at alpha = 0.05", "gcn", (0.05,), "thirds", SEVEN),
 }
-OTHERS = ("accuracy", "datasets")
-NAMES = (*TABLES, *OTHERS)
-
-
-@lru_cache(maxsize=1)
-def published() -> dict[str, Any]:
-    """The paper's numbers."""
-    return json.loads(files("snaps.experiments").joinpath("paper.json").read_text())
 
 
 def _published_row(table: str, dataset: str, alpha: float, method: str) -> dict[str, float]:
     if table == "ablation":
         parts = set(method.split("+"))
-        for row in published()["ablation"]:
+        for row in common.published()["ablation"]:
             if row["dataset"] == dataset and parts == {
                 part for part in ("own", "linked", "similar") if row[part]
             }:
                 return {"size": row["size"]}
         return {}
-    for row in published()["results"]:
+    for row in common.published()["results"]:
         if (row["table"], row["dataset"], row["alpha"], row["method"]) == (
             table, dataset, alpha, method,
         ):  # fmt: skip
@@ -84,21 +57,17 @@ def _published_row(table: str, dataset: str, alpha: float, method: str) -> dict[
     return {}
 
 
-def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> dict[str, Any]:
+def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:
     """Run what a table needs and lay it out; `track(label, total)` gives a progress bar."""
-    if name == "datasets":
-        return _dataset_table(datasets, setting)
-    if name == "accuracy":
-        return _accuracy_table(datasets, setting, track)
     table = TABLES[name]
-    present, skipped = _present(datasets, table.datasets, setting)
-    with track(f"{name}: training {table.model}", len(present) * setting.draws) as advance:
-        runner.train_missing(present, table.model, setting, advance)
+    names, skipped = common.present(datasets, table.datasets, setting)
+    with track(f"{name}: training {table.model}", len(names) * setting.draws) as advance:
+        runner.train_missing(names, table.model, setting, advance)
     rows = []
     timing = {"training": 0.0, "similarity": 0.0, "conformal": 0.0}
-    total = len(present) * setting.draws * len(table.alphas)
+    total = len(names) * setting.draws * len(table.alphas)
     with track(f"{name}: prediction sets", total) as advance:
-        for dataset in present:
+        for dataset in names:
             timing["similarity"] += runner.similarity(dataset, setting)[1]
             for draw in range(setting.draws):
                 timing["training"] += runner.trained(
@@ -119,11 +88,11 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     return {
         "table": name,
         "title": table.title,
-        "settings": _settings(setting),
+        "settings": common.settings(setting),
         "rows": rows,
-        "averages": _averages(rows, _notes(present, setting)),
+        "averages": _averages(rows, common.notes(names, setting)),
         "cpu_seconds": {key: round(value, 2) for key, value in timing.items()},
-        "notes": _notes(present, setting),
+        "notes": common.notes(names, setting),
         "skipped": skipped,
     }
 
@@ -137,27 +106,13 @@ def _row(
         values = np.array([cell[key] for cell in cells])
         row[key] = float(values.mean())
         if key in ("size", "size_nonempty", "singleton_hit"):
-            row[f"{key}_se"] = _standard_error(values)
+            row[f"{key}_se"] = common.standard_error(values)
     n, m = cells[0]["n_calib"], cells[0]["n_test"]
-    expected = min(conformal_rank(n, alpha) / (n + 1), 1.0)
-    error = float(coverage_law(n, m, alpha).std()) / m / math.sqrt(setting.splits * len(cells))
-    row |= {
-        "n_calib": n,
-        "n_test": m,
-        "coverage_low": expected - 4 * error,
-        "coverage_high": expected + 4 * error,
-        "inside_law": bool(abs(row["coverage"] - expected) <= 4 * error),
-    }
+    row |= common.against_law(row["coverage"], n, m, alpha, setting.splits * len(cells))
     for key in ("coverage", "size", "singleton_hit"):
         if key in (paper := _published_row(table, dataset, alpha, method)):
             row[f"paper_{key}"] = paper[key]
     return row
-
-
-def _standard_error(values: np.ndarray) -> float | None:
-    if len(values) < 2:
-        return None
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def _averages(rows: list[dict[str, Any]], odd: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -183,93 +138,49 @@ def _averages(rows: list[dict[str, Any]], odd: Mapping[str, Any]) -> list[dict[s
     return out
 
 
-def _accuracy_table(datasets: list[str] | None, setting: Setting, track: Track) -> dict[str, Any]:
-    present, skipped = _present(datasets, EIGHT, setting)
-    paper = {(row["dataset"], row["model"]): row for row in published()["accuracy"]}
-    rows = []
-    for model in MODELS:
-        with track(f"accuracy: training {model}", len(present) * setting.draws) as advance:
-            runner.train_missing(present, model, setting, advance)
-        for dataset in present:
-            runs = [runner.trained(dataset, model, d, setting) for d in range(setting.draws)]
-            values = np.array([run.accuracy for run in runs])
-            known = paper.get((dataset, model), {})
-            row = {
-                "dataset": dataset,
-                "model": model,
-                "accuracy": float(values.mean()),
-                "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
-                "epochs": float(np.mean([run.epochs for run in runs])),
-                "cpu_seconds": float(np.mean([run.cpu_seconds for run in runs])),
-                "paper_accuracy": known.get("mean"),
-                "paper_sd": known.get("sd"),
-            }
-            if known.get("sd"):
-                gap = abs(row["accuracy"] - known["mean"])
-                row["within_two_sd"] = bool(gap <= 2 * known["sd"])
-            rows.append(row)
-    return {
-        "table": "accuracy",
-        "title": "Accuracy of the models on the pool",
-        "settings": _settings(setting),
-        "rows": rows,
-        "notes": _notes(present, setting),
-        "skipped": skipped,
-    }
+def layout(result: Result) -> tuple[list[str], Cells]:
+    """Header and rows of a table, as text."""
+    header = [
+        "alpha", "dataset", "method", "coverage", "size", "size, non-empty", "paper", "difference",
+        "SH %", "paper SH %",
+    ]  # fmt: skip
+    rows = [_result_row(row, common.display(row["dataset"])) for row in result["rows"]]
+    rows += [_result_row(row, _average_label(row)) for row in result["averages"]]
+    return header, rows
 
 
-def _dataset_table(datasets: list[str] | None, setting: Setting) -> dict[str, Any]:
-    present, skipped = _present(datasets, tuple(DATASETS), setting)
-    paper = {row["dataset"]: row for row in published()["datasets"]}
-    rows = []
-    for name in present:
-        data = runner.dataset(name, setting)
-        counted = statistics(data, directed=DATASETS[name].directed)
-        row: dict[str, Any] = {"dataset": name, **asdict(counted)}
-        for key in ("nodes", "features", "edges", "classes", "homophily"):
-            if name in paper:
-                row[f"paper_{key}"] = paper[name][key]
-        rows.append(row)
-    return {
-        "table": "datasets",
-        "title": "Statistics of the graphs",
-        "settings": {},
-        "rows": rows,
-        "notes": _notes(present, setting),
-        "skipped": skipped,
-    }
+def _average_label(row: dict[str, Any]) -> str:
+    left_out = ", ".join(common.display(name) for name in row["without"])
+    return f"Average of {row['datasets']}" + (f" without {left_out}" if left_out else "")
 
 
-def _present(
-    asked: list[str] | None, usual: tuple[str, ...], setting: Setting
-) -> tuple[list[str], dict[str, str]]:
-    """The datasets asked for; else the usual ones, and why some of them are left out.
-
-    The OGBN graphs are large: they are downloaded only for who asks for them by name.
-    """
-    if asked is not None:
-        return asked, {}
-    present, skipped = [], {}
-    for name in usual:
-        if name.startswith("ogbn") and not found_files(DATASETS[name], setting.data_dir):
-            skipped[name] = (
-                f"'{name}.npz' is neither in SNAPS_DATA nor in the cache: "
-                f"run 'snaps datasets fetch {name}'"
-            )
-        else:
-            present.append(name)
-    return present, skipped
+def _result_row(row: dict[str, Any], label: str) -> list[str]:
+    paper = row.get("paper_size")
+    difference = "" if paper is None else f"{row['size_nonempty'] / paper - 1:+.1%}"
+    hit, paper_hit = row["singleton_hit"], row.get("paper_singleton_hit")
+    return [
+        f"{row['alpha']:g}",
+        label,
+        row["method"],
+        common.with_mark(row),
+        common.with_error(row["size"], row.get("size_se")),
+        common.with_error(row["size_nonempty"], row.get("size_nonempty_se")),
+        "" if paper is None else f"{paper:.2f}",
+        difference,
+        f"{100 * hit:.2f}",
+        "" if paper_hit is None else f"{100 * paper_hit:.2f}",
+    ]
 
 
-def _settings(setting: Setting) -> dict[str, Any]:
-    return {
-        "draws": setting.draws,
-        "splits": setting.splits,
-        "seed": setting.seed,
-        "as_authors": setting.as_authors,
-    }
-
-
-def _notes(datasets: list[str], setting: Setting) -> dict[str, list[str]]:
-    notes = {name: list(runner.dataset(name, setting).notes) for name in datasets}
-    return {name: items for name, items in notes.items() if items}
+def remarks(result: Result) -> list[str]:
+    """What the table cost, and whether coverage is lawful."""
+    spent = result["cpu_seconds"]
+    conformal = spent["similarity"] + spent["conformal"]
+    inside = sum(row["inside_law"] for row in result["rows"])
+    return [
+        f"Processor time: training {spent['training']:.0f} s, conformal {conformal:.0f} s "
+        f"(similarity graphs {spent['similarity']:.0f} s, methods and splits "
+        f"{spent['conformal']:.0f} s): {conformal / max(spent['training'], 1e-9):.1%} of it",
+        f"Mean coverage within four standard errors of the law: {inside} of "
+        f"{len(result['rows'])} cells",
+    ]

@@ -1,0 +1,39 @@
+"""Every experiment by name. A module makes one kind of them and lays its results out:
+
+- `build(name, datasets, setting, track)` runs what is missing and returns a result for JSON: a dict
+  with the keys table (its name), title, settings, rows, notes, skipped, and more if it likes;
+- `layout(result)` gives the header and the rows of its table, as text;
+- `remarks(result)`, if there is one, tells what a reader must know, a line each;
+- `draw(result)`, if there is one, gives a matplotlib figure.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from types import ModuleType
+
+from snaps.errors import SnapsError
+
+# In the order of the page of results.
+EXPERIMENTS = {
+    "table1": "tables",
+    "gcn-0.1": "tables",
+    "gat": "tables",
+    "appnp": "tables",
+    "mlp": "tables",
+    "raps": "tables",
+    "ablation": "tables",
+    "thirds": "tables",
+    "accuracy": "accuracy",
+    "datasets": "statistics",
+}
+
+
+def find(name: str) -> ModuleType:
+    """The module that makes an experiment."""
+    if name not in EXPERIMENTS:
+        known = (*EXPERIMENTS, "all")
+        near = difflib.get_close_matches(name, known, 3, 0.3) or known
+        raise SnapsError(f"'TABLE' must be a known table such as {', '.join(near)}, got {name!r}")
+    return import_module(f"snaps.experiments.{EXPERIMENTS[name]}")

@@ -1,0 +1,112 @@
+"""What the experiments share: the published numbers, which datasets are at hand, and text."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from snaps.conformal import conformal_rank, coverage_law
+from snaps.datasets.load import found_files
+from snaps.datasets.registry import DATASETS
+from snaps.experiments import runner
+from snaps.experiments.runner import Setting
+
+EIGHT = (
+    "cora_ml",
+    "pubmed",
+    "citeseer",
+    "cora_full",
+    "coauthor_cs",
+    "coauthor_physics",
+    "amazon_computers",
+    "amazon_photo",
+)
+
+Track = Callable[[str, int], Any]
+Result = dict[str, Any]
+Cells = list[list[str]]
+
+
+@lru_cache(maxsize=1)
+def published() -> dict[str, Any]:
+    """The paper's numbers."""
+    return json.loads(files("snaps.experiments").joinpath("paper.json").read_text())
+
+
+def present(
+    asked: list[str] | None, usual: tuple[str, ...], setting: Setting
+) -> tuple[list[str], dict[str, str]]:
+    """The datasets asked for; else the usual ones, and why some of them are left out.
+
+    The OGBN graphs are large: they are downloaded only for who asks for them by name.
+    """
+    if asked is not None:
+        return asked, {}
+    here, skipped = [], {}
+    for name in usual:
+        if name.startswith("ogbn") and not found_files(DATASETS[name], setting.data_dir):
+            skipped[name] = (
+                f"'{name}.npz' is neither in SNAPS_DATA nor in the cache: "
+                f"run 'snaps datasets fetch {name}'"
+            )
+        else:
+            here.append(name)
+    return here, skipped
+
+
+def settings(setting: Setting) -> dict[str, Any]:
+    """What a reader must know of a run."""
+    return {
+        "draws": setting.draws,
+        "splits": setting.splits,
+        "seed": setting.seed,
+        "as_authors": setting.as_authors,
+    }
+
+
+def notes(datasets: list[str], setting: Setting) -> dict[str, list[str]]:
+    """What is odd about the datasets."""
+    found = {name: list(runner.dataset(name, setting).notes) for name in datasets}
+    return {name: items for name, items in found.items() if items}
+
+
+def standard_error(values: np.ndarray) -> float | None:
+    """Of a mean over draws; None for a single one."""
+    if len(values) < 2:
+        return None
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def against_law(coverage: float, n: int, m: int, alpha: float, count: int) -> dict[str, Any]:
+    """Whether a mean coverage of `count` splits is within four standard errors of the law's."""
+    expected = min(conformal_rank(n, alpha) / (n + 1), 1.0)
+    error = float(coverage_law(n, m, alpha).std()) / m / math.sqrt(count)
+    return {
+        "n_calib": n,
+        "n_test": m,
+        "coverage_low": expected - 4 * error,
+        "coverage_high": expected + 4 * error,
+        "inside_law": bool(abs(coverage - expected) <= 4 * error),
+    }
+
+
+def display(name: str) -> str:
+    """A dataset's name as people write it."""
+    return DATASETS[name].title if name in DATASETS else name
+
+
+def with_error(value: float, error: float | None, digits: int = 3) -> str:
+    """A number and its error."""
+    return f"{value:.{digits}f}" if error is None else f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def with_mark(row: Mapping[str, Any]) -> str:
+    """A row's coverage, marked where the law does not allow it."""
+    outside = "" if row.get("inside_law", True) else " (outside the law)"
+    return f"{row['coverage']:.4f}{outside}"
