@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from snaps.checks import check_flag, check_labels, check_nodes, check_path
 from snaps.datasets.dataset import Dataset
@@ -22,7 +21,6 @@ from snaps.graph import Graph, graph_from_arrays
 
 # The paper cuts percentages to two digits, and Chameleon's and Squirrel's to none.
 _HOMOPHILY_TOLERANCE = 0.005
-_USUAL_NORM = 8  # median row of the paper's bags of words: 2 to 14, 8.0 on average
 
 
 def load(
@@ -179,8 +177,6 @@ def build(spec: Spec, arrays: Mapping[str, np.ndarray], path: Any) -> Dataset:
             if part in arrays:
                 arrays[part] = np.where(arrays[part] > 0, np.float32(1), arrays[part])
     graph = graph_from_arrays(arrays, path)
-    if surrogate:
-        graph = Graph(graph.adjacency, _to_usual_norm(graph.features))
     labels = _labels(arrays, graph.num_nodes, path)
     splits: dict[str, np.ndarray] = {}
     directed = None
@@ -194,16 +190,6 @@ def build(spec: Spec, arrays: Mapping[str, np.ndarray], path: Any) -> Dataset:
     plain = Dataset(spec.name, graph, labels, splits, directed_edges=directed)
     notes = _deviations(spec, statistics(plain, directed=spec.directed), surrogate, path)
     return Dataset(spec.name, graph, labels, splits, notes, directed)
-
-
-def _to_usual_norm(features: Any) -> Any:
-    """Scale an embedding as a whole until its rows are as long as bags of words usually are.
-
-    The paper's learning rates and weight decay are made for those; shorter rows under-train.
-    """
-    squares = features.multiply(features) if sp.issparse(features) else np.square(features)
-    norms = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
-    return features * np.float32(_USUAL_NORM / (np.median(norms) or 1.0))
 
 
 def _labels(arrays: Mapping[str, np.ndarray], num_nodes: int, path: Any) -> np.ndarray:
@@ -289,10 +275,7 @@ def _deviations(spec: Spec, actual: Statistics, surrogate: bool, path: Any) -> t
             if abs(value - due) > _HOMOPHILY_TOLERANCE:
                 errors.append(f"{name} {value:.4f} instead of {due:.4f}")
         elif name == "features" and surrogate:
-            notes.append(
-                f"features are a surrogate: {value} columns instead of {due}, "
-                f"scaled to a median norm of {_USUAL_NORM}"
-            )
+            notes.append(f"features are a surrogate: {value} columns instead of {due}")
         elif value in spec.corrections.get(name, ()):
             notes.append(f"{value} {name}, where {table} says {due}")
         elif value != due:
