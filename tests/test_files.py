@@ -294,7 +294,7 @@ def arrays(**changes):
 
 NAN = np.full((small.NUM_NODES, 3), np.nan)
 FIT = "its contents don't fit together"
-SCORES = "'own' must be finite scores (n, K), got"
+SCORES = "'own' must be finite numbers (n, K), got"
 TAMPERED = {
     "version 2, this snaps reads 1": header(version=2),
     "version None, this snaps reads 1": header(version=None),

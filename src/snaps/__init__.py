@@ -11,6 +11,7 @@ from snaps import metrics
 from snaps.errors import SnapsError, SnapsWarning
 from snaps.graph import Graph
 from snaps.persistence import load
+from snaps.pooled import Pooled
 from snaps.predictor import DAPS, SNAPS, SplitConformal
 from snaps.scores import APS, RAPS, SAPS, THR, Score
 from snaps.sets import PredictionSets
@@ -23,6 +24,7 @@ __all__ = [
     "APS",
     "DAPS",
     "Graph",
+    "Pooled",
     "PredictionSets",
     "RAPS",
     "SAPS",

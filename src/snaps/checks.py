@@ -216,3 +216,39 @@ def check_known(labels: np.ndarray, nodes: np.ndarray, name: str) -> None:
         raise SnapsError(
             f"'{name}' must be labelled, got {unknown.size} without a label (first: {unknown[0]})"
         )
+
+
+def check_weights(weights: Any, name: str = "weights") -> tuple[float, float]:
+    """A pair (lam, mu) that leaves no negative weight for the node itself."""
+    try:
+        lam, mu = weights
+    except (TypeError, ValueError):
+        raise SnapsError(f"'{name}' must be (lam, mu) or 'tune', got {shown(weights)}") from None
+    lam, mu = check_number(lam, "lam", low=0, high=1), check_number(mu, "mu", low=0, high=1)
+    if lam + mu > 1 + 1e-9:
+        raise SnapsError(f"'{name}' must sum to at most 1, got {lam:g} + {mu:g}")
+    return lam, mu
+
+
+def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") -> sp.csr_array:
+    """A similarity graph given by the user; negative weights count as zero, the diagonal too."""
+    if not sp.issparse(similarity):
+        raise SnapsError(f"'{name}' must be a sparse matrix, got {type(similarity).__name__}")
+    if similarity.shape != (num_nodes, num_nodes):
+        raise SnapsError(
+            f"'{name}' must have shape ({num_nodes}, {num_nodes}), got {similarity.shape}"
+        )
+    if similarity.dtype.kind not in "fiub":
+        raise SnapsError(f"'{name}' must hold numbers, got {similarity.dtype}")
+    matrix = sp.csr_array(similarity, dtype=np.float64)
+    rows = np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))
+    bad = np.flatnonzero(~np.isfinite(matrix.data))
+    if bad.size:
+        raise SnapsError(
+            f"'{name}' must be finite, got {matrix.data[bad[0]]} in row {rows[bad[0]]}"
+        )
+    keep = (matrix.data > 0) & (matrix.indices != rows)
+    if keep.all():
+        return matrix
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=num_nodes))])
+    return sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), matrix.shape)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,6 +24,8 @@ from snaps.checks import (
     check_nodes,
     check_probs,
     check_seed,
+    check_similarity,
+    check_weights,
 )
 from snaps.errors import SnapsError
 from snaps.explanation import Explanation, explain
@@ -30,6 +33,7 @@ from snaps.graph import Graph
 from snaps.randomness import SMOOTH_STREAM, hashes, node_keys, uniforms
 from snaps.scores import RAPS, Score, check_score, score_table
 from snaps.sets import PredictionSets
+from snaps.similarity import similarity_graph
 from snaps.tuning import (
     enough,
     mixing_weights,
@@ -42,21 +46,42 @@ from snaps.tuning import (
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is known of every node, checked once; nothing here has a label or a role."""
+    """What is known of every node, checked once; nothing here knows who calibrates or is predicted.
+
+    Methods that share inputs share what is made of them: each table and graph is made once.
+
+    Attributes
+    ----------
+    given : csr_array or None
+        The similarity graph that the user brought.
+    known : array (n,) or None
+        Labels that may be used as evidence, -1 elsewhere.
+    """
 
     graph: Graph | None
     probs: np.ndarray
     keys: np.ndarray
-    similarity: sp.csr_array | None
-    tables: dict[tuple[Score, int], np.ndarray] = field(default_factory=dict, repr=False)
+    given: sp.csr_array | None = None
+    known: np.ndarray | None = None
+    made: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made on the first call with this key."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
 
     def scores(self, score: Score, seed: int) -> np.ndarray:
-        """The table of a basic score, made once for all methods that share these inputs."""
-        if not isinstance(score, Hashable):
-            return score_table(score, self.probs, self.keys, seed)
-        if (score, seed) not in self.tables:
-            self.tables[score, seed] = score_table(score, self.probs, self.keys, seed)
-        return self.tables[score, seed]
+        """The table of a basic score."""
+        make = partial(score_table, score, self.probs, self.keys, seed)
+        return self.once(("scores", score, seed), make) if isinstance(score, Hashable) else make()
+
+    def similar(self, k: int) -> sp.csr_array | None:
+        """The similarity graph; None without features."""
+        if self.given is not None or self.graph is None or self.graph.features is None:
+            return self.given
+        make = partial(similarity_graph, self.graph.features, k, ids=self.keys)
+        return self.once(("similar", k), make)
 
 
 @dataclass(frozen=True)
@@ -64,15 +89,17 @@ class Fit:
     """The parameters a method chose, and the scores they give to every node and label."""
 
     score: Score
-    weights: tuple[float, float]
+    weights: Any
     field: ScoreField
     scores: np.ndarray
+    bias: np.ndarray | None = None
 
 
 class Estimator:
     """What the estimators share."""
 
     _parts: ClassVar[tuple[str, ...]] = ("own",)
+    _saved: ClassVar[str] = "own"  # the table (n, K) from which a saved estimator is rebuilt
 
     alpha: float | Fraction
     score: Score
@@ -105,15 +132,18 @@ class Estimator:
         n = None if graph is None else graph.num_nodes
         table = check_probs(probs, num_nodes=n, logits=check_flag(logits, "logits"))
         keys = node_keys(np.arange(len(table))) if graph is None else graph.keys
-        return Inputs(graph, table, keys, self._similarity(graph, similarity))
+        given = None
+        if similarity is not None and "similar" in self._parts:
+            given = check_similarity(similarity, len(table))
+        return Inputs(graph, table, keys, given)
 
-    def _similarity(self, graph: Graph | None, given: Any) -> sp.csr_array | None:
+    def _similarity(self, inputs: Inputs) -> sp.csr_array | None:
         """The similarity graph, for the methods that use one."""
         return None
 
     def _field(self, inputs: Inputs, score: Score) -> ScoreField:
         own = inputs.scores(score, self.seed)
-        return score_field(own, inputs.graph, inputs.similarity, self._parts)
+        return score_field(own, inputs.graph, self._similarity(inputs), self._parts)
 
     # -- right of the wall: tuning, then calibration --------------------------------------------
 
@@ -182,36 +212,47 @@ class Estimator:
         -------
         self
         """
+        return self._calibrate(graph, probs, labels, nodes, tune_nodes, similarity, logits)
+
+    def _calibrate(
+        self,
+        graph: Graph | None,
+        probs: Any,
+        labels: Any,
+        nodes: Any,
+        tune_nodes: Any,
+        similarity: Any,
+        logits: bool,
+        known_nodes: Any = None,
+    ) -> Self:
         self._check_parameters()
         alpha = check_alpha(self.alpha)
         inputs = self._prepare(graph, probs, similarity, logits)
         n, num_classes = inputs.probs.shape
-        known = check_labels(labels, num_nodes=n, num_classes=num_classes)
+        table = check_labels(labels, num_nodes=n, num_classes=num_classes)
         calib = check_nodes(nodes, "nodes", num_nodes=n)
-        check_known(known, calib, "nodes")
+        check_known(table, calib, "nodes")
         if tune_nodes is not None:
             tune = check_nodes(tune_nodes, "tune_nodes", num_nodes=n)
-            check_known(known, tune, "tune_nodes")
+            check_known(table, tune, "tune_nodes")
             check_disjoint(tune, "tune_nodes", calib, "'nodes'")
         elif self.needs_tuning:
             tune, calib = split_budget(calib, inputs.keys, alpha, self.seed)
         else:
             tune = calib[:0]
-        fit = self._fit(inputs, tune, known, alpha)
-        self._settle(inputs.graph, inputs.similarity, fit, calib, known[calib], tune)
+        inputs = with_known(
+            inputs, known_nodes, table, {"'nodes'": calib, "the tuning nodes": tune}
+        )
+        fit = self._fit(inputs, tune, table, alpha)
+        self._settle(inputs, fit, calib, table[calib], tune)
         return self
 
     def _settle(
-        self,
-        graph: Graph | None,
-        similarity: sp.csr_array | None,
-        fit: Fit,
-        calib: np.ndarray,
-        labels: np.ndarray,
-        tune: np.ndarray,
+        self, inputs: Inputs, fit: Fit, calib: np.ndarray, labels: np.ndarray, tune: np.ndarray
     ) -> None:
         """Keep what prediction, explanation and saving need."""
-        self._graph, self._similarity_graph, self._field_ = graph, similarity, fit.field
+        self._graph, self._similarity_graph = inputs.graph, self._similarity(inputs)
+        self._field_ = fit.field
         self.score_, self.weights_, self.scores_ = fit.score, fit.weights, fit.scores
         self.calib_nodes_, self.calib_labels_, self.tune_nodes_ = calib, labels, tune
         self.calib_scores_ = fit.scores[calib, labels]
@@ -241,8 +282,13 @@ class Estimator:
         if nodes is not None:
             return check_nodes(nodes, "nodes", num_nodes=len(self.scores_), empty=True)
         rest = np.ones(len(self.scores_), bool)
-        rest[self.calib_nodes_] = rest[self.tune_nodes_] = False
+        rest[self.calib_nodes_] = rest[self.tune_nodes_] = rest[self._evidence_nodes] = False
         return np.flatnonzero(rest)
+
+    @property
+    def _evidence_nodes(self) -> np.ndarray:
+        """Nodes whose labels went into the scores: none, but for methods that use such."""
+        return np.empty(0, np.int64)
 
     def predict_set(self, nodes: Any = None, alpha: float | None = None) -> PredictionSets:
         """Prediction sets of some nodes.
@@ -347,6 +393,17 @@ class Estimator:
         mix = self._mixing(self.weights_)
         return explain(node, self._ids, self._field_, mix, links, self.threshold_)
 
+    def _pack(self) -> dict[str, np.ndarray]:
+        """What `save` must keep for this method, beside graphs, nodes and parameters."""
+        return {"own": self._field_.parts["own"]}
+
+    def _unpack(
+        self, inputs: Inputs, score: Score, weights: Any, arrays: Mapping[str, np.ndarray]
+    ) -> tuple[Inputs, Fit]:
+        """Compute anew what was not kept; `inputs.probs` is the saved table."""
+        field = score_field(inputs.probs, inputs.graph, inputs.given, self._parts)
+        return inputs, self._mixed(score, field, check_weights(weights))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibrated estimator to one file, whole or not at all; see `snaps.load`."""
         from snaps.persistence import save
@@ -361,3 +418,25 @@ class Estimator:
             if not name.startswith("_") and not name.endswith("_")
         )
         return f"{type(self).__name__}({shown})"
+
+
+def pack_csr(name: str, matrix: sp.csr_array) -> dict[str, np.ndarray]:
+    """A sparse matrix as arrays, for saving."""
+    return {f"{name}_{field}": getattr(matrix, field) for field in ("data", "indices", "indptr")}
+
+
+def with_known(
+    inputs: Inputs, known_nodes: Any, labels: np.ndarray, others: Mapping[str, np.ndarray]
+) -> Inputs:
+    """The inputs with the labels of `known_nodes` as evidence; no one else's label may be there."""
+    if known_nodes is None:
+        return inputs
+    nodes = check_nodes(known_nodes, "known_nodes", num_nodes=len(labels), empty=True)
+    if nodes.size == 0:
+        return inputs
+    check_known(labels, nodes, "known_nodes")
+    for name, other in others.items():
+        check_disjoint(nodes, "known_nodes", other, name)
+    known = np.full(len(labels), -1)
+    known[nodes] = labels[nodes]
+    return replace(inputs, known=known)

@@ -11,6 +11,8 @@ import scipy.sparse as sp
 
 from snaps.aggregation import ScoreField
 from snaps.errors import require
+from snaps.evidence import Sources, log_floor
+from snaps.pooling import Pool
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,17 @@ class Explanation:
     ----------
     node, id : the node explained
     parts : dict of arrays (K,)
-        The node's row of every part: own, similar, linked.
+        The node's row of every part: scores, or log-probabilities for `Pooled`.
     weights : dict of float
         What each part weighs.
     mixed : array (K,)
-        The weighted sum.
+        The score of each label: the weighted sum, or the score of the pooled probabilities.
     threshold : array (K,)
         The largest mixed score that is still in.
     inside : bool array (K,)
     neighbours : list of Neighbour
-        Who moved the scores, most first. Their shifts sum up to mixed - own.
+        Who moved the scores, most first. Their shifts sum up to mixed - own; in `Pooled` a shift
+        is what the evidence would lose without that neighbour.
     """
 
     node: int
@@ -121,5 +124,46 @@ def explain(
         mixed=mixed,
         threshold=thresholds,
         inside=mixed <= thresholds,
+        neighbours=neighbours,
+    )
+
+
+def explain_pool(
+    node: int,
+    ids: np.ndarray,
+    field: ScoreField,
+    sources: Sources,
+    pool: Pool,
+    scores: np.ndarray,
+    threshold: Any,
+) -> Explanation:
+    """Take pooled evidence apart: by part, and by the neighbours who matter most."""
+    beliefs = sources.beliefs()
+    neighbours = []
+    for part in field.parts:
+        matrix = sources.matrix(part)
+        if matrix is None:
+            continue
+        entries = slice(matrix.indptr[node], matrix.indptr[node + 1])
+        members = matrix.indices[entries]
+        shares = np.asarray(matrix.data[entries], np.float64)
+        mass, weight = shares @ beliefs[members], pool.weights[part]
+        for j, share in zip(members, shares, strict=True):
+            rest = shares.sum() - share
+            alone = rest <= 0
+            without = beliefs[node] if alone else (mass - share * beliefs[j]) / rest
+            shift = weight * (field.parts[part][node] - log_floor(without))
+            part_share = float(weight * share / shares.sum())
+            neighbours.append(Neighbour(int(j), ids[j].item(), part, part_share, shift))
+    neighbours.sort(key=lambda n: -np.abs(n.shift).max())
+    thresholds = np.broadcast_to(np.asarray(threshold, np.float64), scores.shape).copy()
+    return Explanation(
+        node=node,
+        id=ids[node].item(),
+        parts={name: part[node] for name, part in field.parts.items()},
+        weights=dict(pool.weights),
+        mixed=scores.copy(),
+        threshold=thresholds,
+        inside=scores <= thresholds,
         neighbours=neighbours,
     )

@@ -13,20 +13,20 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from snaps import scores as score_module
-from snaps.aggregation import score_field
-from snaps.checks import check_disjoint, check_known, check_labels, check_nodes
+from snaps.checks import check_disjoint, check_known, check_labels, check_nodes, check_similarity
 from snaps.errors import SnapsError
-from snaps.estimator import Estimator
+from snaps.estimator import Estimator, Inputs, pack_csr
 from snaps.files import atomic_path, read_npz
 from snaps.graph import Graph, csr_from_arrays
-from snaps.predictor import DAPS, SNAPS, SplitConformal, check_similarity, check_weights
+from snaps.pooled import Pooled
+from snaps.predictor import DAPS, SNAPS, SplitConformal
+from snaps.randomness import node_keys
 from snaps.scores import check_score
 
 FORMAT, VERSION = "snaps-estimator", 1
-_ESTIMATORS = {cls.__name__: cls for cls in (SNAPS, DAPS, SplitConformal)}
+_ESTIMATORS = {cls.__name__: cls for cls in (SNAPS, Pooled, DAPS, SplitConformal)}
 _SCORES = {name: getattr(score_module, name) for name in ("APS", "RAPS", "SAPS", "THR")}
 
 
@@ -58,16 +58,16 @@ def save(estimator: Estimator, path: str | os.PathLike[str]) -> None:
     graph, similarity = estimator._graph, estimator._similarity_graph
     arrays = {
         "header": np.frombuffer(json.dumps(header, default=_plain).encode(), np.uint8),
-        "own": estimator._field_.parts["own"],
         "calib_nodes": estimator.calib_nodes_,
         "calib_labels": estimator.calib_labels_,
         "tune_nodes": estimator.tune_nodes_,
     }
     if graph is not None:
         arrays |= {"ids": graph.ids, "directed": np.array(graph.directed)}
-        arrays |= _pack_csr("adjacency", graph.adjacency)
+        arrays |= pack_csr("adjacency", graph.adjacency)
     if similarity is not None:
-        arrays |= _pack_csr("similarity", similarity)
+        arrays |= pack_csr("similarity", similarity)
+    arrays |= estimator._pack()
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 
@@ -110,10 +110,12 @@ def _rebuild(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Estimator
     parameters["alpha"] = Fraction(alpha) if "/" in alpha else float(alpha)
     estimator = _ESTIMATORS[header["estimator"]](**parameters)
     estimator._check_parameters()
-    own = arrays["own"]
-    if own.ndim != 2 or own.dtype != np.float64 or not np.isfinite(own).all():
-        raise SnapsError(f"'own' must be finite scores (n, K), got {own.dtype} {own.shape}")
-    n, num_classes = own.shape
+    table = arrays[estimator._saved]
+    if table.ndim != 2 or table.dtype != np.float64 or not np.isfinite(table).all():
+        raise SnapsError(
+            f"'{estimator._saved}' must be finite numbers (n, K), got {table.dtype} {table.shape}"
+        )
+    n, num_classes = table.shape
     calib = check_nodes(arrays["calib_nodes"], "calib_nodes", num_nodes=n)
     tune = check_nodes(arrays["tune_nodes"], "tune_nodes", num_nodes=n, empty=True)
     check_disjoint(tune, "tune_nodes", calib, "'calib_nodes'")
@@ -133,11 +135,12 @@ def _rebuild(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Estimator
         raise SnapsError(f"'ids' must be given for {type(estimator).__name__}, got none")
     if "similarity_data" in arrays:
         similarity = check_similarity(csr_from_arrays(arrays, "similarity", "it", (n, n)), n)
-    lam, mu = check_weights(header["weights"])
-    score = check_score(_unpack_score(header["score"]))
-    field = score_field(own, graph, similarity, estimator._parts)
-    fit = estimator._mixed(score, field, (lam, mu))
-    estimator._settle(graph, similarity, fit, calib, labels, tune)
+    keys = node_keys(np.arange(n) if graph is None else graph.ids)
+    inputs = Inputs(graph, table, keys, similarity)
+    inputs, fit = estimator._unpack(
+        inputs, check_score(_unpack_score(header["score"])), header["weights"], arrays
+    )
+    estimator._settle(inputs, fit, calib, labels, tune)
     return estimator
 
 
@@ -152,7 +155,3 @@ def _pack_score(score: Any) -> dict[str, Any]:
 
 def _unpack_score(packed: dict[str, Any]) -> Any:
     return _SCORES[packed["name"]](**{k: v for k, v in packed.items() if k != "name"})
-
-
-def _pack_csr(name: str, matrix: sp.csr_array) -> dict[str, np.ndarray]:
-    return {f"{name}_{field}": getattr(matrix, field) for field in ("data", "indices", "indptr")}

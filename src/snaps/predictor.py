@@ -9,15 +9,13 @@ from __future__ import annotations
 import warnings
 from typing import Any, Literal
 
-import numpy as np
 import scipy.sparse as sp
 
-from snaps.checks import check_integer, check_number, shown
+from snaps.checks import check_integer, check_number, check_weights, shown
 from snaps.errors import SnapsError, SnapsWarning
-from snaps.estimator import Estimator
+from snaps.estimator import Estimator, Inputs
 from snaps.graph import Graph
 from snaps.scores import APS, Score
-from snaps.similarity import similarity_graph
 from snaps.tuning import daps_grid, snaps_grid
 
 
@@ -43,6 +41,7 @@ class SplitConformal(Estimator):
 
     Examples
     --------
+    >>> import numpy as np
     >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
     >>> labels = np.array([0, 0, 0, 1] * 10)
     >>> cp = SplitConformal(alpha=0.1).calibrate(None, probs, labels, nodes=np.arange(20))
@@ -147,6 +146,7 @@ class SNAPS(Estimator):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from snaps.datasets import make_graph
     >>> from snaps.models import smoothed_regression
     >>> data = make_graph(600, 4, seed=1)
@@ -189,51 +189,15 @@ class SNAPS(Estimator):
             return 1 / 3, 1 / 3
         return check_weights(self.weights)
 
-    def _similarity(self, graph: Graph | None, given: Any) -> sp.csr_array | None:
-        assert graph is not None
-        if given is not None:
-            return check_similarity(given, graph.num_nodes)
-        if graph.features is None:
+    def _prepare(self, graph: Graph | None, probs: Any, similarity: Any, logits: bool) -> Inputs:
+        inputs = super()._prepare(graph, probs, similarity, logits)
+        if inputs.given is None and inputs.graph is not None and inputs.graph.features is None:
             warnings.warn(
                 "the graph has no features, so no node has similar ones: SNAPS is DAPS here",
                 SnapsWarning,
                 stacklevel=4,
             )
-            return None
-        return similarity_graph(graph.features, self.k, ids=graph.keys)
+        return inputs
 
-
-def check_weights(weights: Any, name: str = "weights") -> tuple[float, float]:
-    """A pair (lam, mu) that leaves no negative weight for the node itself."""
-    try:
-        lam, mu = weights
-    except (TypeError, ValueError):
-        raise SnapsError(f"'{name}' must be (lam, mu) or 'tune', got {shown(weights)}") from None
-    lam, mu = check_number(lam, "lam", low=0, high=1), check_number(mu, "mu", low=0, high=1)
-    if lam + mu > 1 + 1e-9:
-        raise SnapsError(f"'{name}' must sum to at most 1, got {lam:g} + {mu:g}")
-    return lam, mu
-
-
-def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") -> sp.csr_array:
-    """A similarity graph given by the user; negative weights count as zero, the diagonal too."""
-    if not sp.issparse(similarity):
-        raise SnapsError(f"'{name}' must be a sparse matrix, got {type(similarity).__name__}")
-    if similarity.shape != (num_nodes, num_nodes):
-        raise SnapsError(
-            f"'{name}' must have shape ({num_nodes}, {num_nodes}), got {similarity.shape}"
-        )
-    if similarity.dtype.kind not in "fiub":
-        raise SnapsError(f"'{name}' must hold numbers, got {similarity.dtype}")
-    matrix = sp.csr_array(similarity, dtype=np.float64)
-    rows = np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))
-    bad = np.flatnonzero(~np.isfinite(matrix.data))
-    if bad.size:
-        raise SnapsError(
-            f"'{name}' must be finite, got {matrix.data[bad[0]]} in row {rows[bad[0]]}"
-        )
-    keep = (matrix.data > 0) & (matrix.indices != rows)
-    if keep.all():
-        return matrix
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=num_nodes))])
-    return sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), matrix.shape)
+    def _similarity(self, inputs: Inputs) -> sp.csr_array | None:
+        return inputs.similar(self.k)

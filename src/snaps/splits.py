@@ -21,7 +21,7 @@ from snaps.checks import (
 )
 from snaps.conformal import checked_rank, conformal_rank, fewest_nodes
 from snaps.errors import SnapsError, SnapsWarning
-from snaps.estimator import Estimator, Inputs
+from snaps.estimator import Estimator, Inputs, with_known
 from snaps.graph import Graph
 from snaps.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.tuning import tuning_share
@@ -51,6 +51,7 @@ def evaluate_splits(
     *,
     tune_nodes: Any = None,
     n_tune: int | None = None,
+    known_nodes: Any = None,
     alphas: Sequence[float] | None = None,
     logits: bool = False,
 ) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def evaluate_splits(
 
     Parameters
     ----------
-    method : SNAPS, DAPS or SplitConformal, or a mapping of names to them
+    method : SNAPS, Pooled, DAPS or SplitConformal, or a mapping of names to them
         Several methods share what they have in common, such as a table of scores.
     graph, probs, labels, similarity, logits : see `SNAPS.calibrate`
     pool : array of positions, or mask (n,)
@@ -76,6 +77,8 @@ def evaluate_splits(
         Labelled nodes outside the pool to tune on.
     n_tune : int, optional
         Labels of the budget to tune on; by default half of them, at most 500.
+    known_nodes : array of positions, or mask (n,), optional
+        Labelled nodes outside the pool, as evidence for the methods that use such (`Pooled`).
     alphas : sequence of float, optional
         Levels to evaluate, each tuned by itself; by default the method's own.
 
@@ -126,6 +129,8 @@ def evaluate_splits(
         tune = check_nodes(tune_nodes, "tune_nodes", num_nodes=n)
         check_known(known, tune, "tune_nodes")
         check_disjoint(tune, "tune_nodes", nodes, "'pool'")
+    others = {"'pool'": nodes} if tune is None else {"'pool'": nodes, "'tune_nodes'": tune}
+    inputs = with_known(inputs, known_nodes, known, others)
     out = {}
     for name, one in methods.items():
         rows = [

@@ -1,0 +1,396 @@
+"""`Pooled`: its parts and its fit against plain transcriptions, its law, and its doors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import check_grad
+
+import law
+import small
+import snaps
+from small import CALIB, LABELS, NUM_NODES, PROBS
+from snaps import evidence, pooling
+from snaps.datasets import make_graph
+from snaps.models import smoothed_regression
+
+SEED = 20251
+TRAIN = np.arange(80)
+
+
+@pytest.fixture(scope="module")
+def case():
+    data = make_graph(900, 4, seed=3)
+    probs = smoothed_regression(data.graph, data.labels, TRAIN)
+    return data.graph, probs, data.labels, np.arange(80, 900)
+
+
+# ---- the parts -----------------------------------------------------------------------------------
+
+
+def plain_parts(graph, probs, similarity, context, known):
+    """The recipe word by word, a node and a label at a time."""
+    n, num_classes = probs.shape
+    belief = [
+        [float(known[i] == y) if known[i] >= 0 else probs[i][y] for y in range(num_classes)]
+        for i in range(n)
+    ]
+
+    def mean(matrix, table):
+        out = []
+        for i in range(n):
+            row = matrix[[i]].tocoo()
+            near = list(zip(row.coords[-1].tolist(), row.data.tolist(), strict=True))
+            total = sum(w for _, w in near)
+            out.append(
+                [sum(w * table[j][y] for j, w in near) / total for y in range(num_classes)]
+                if near
+                else list(table[i])
+            )
+        return out
+
+    def flow(matrix):
+        start = [[float(known[i] == y) for y in range(num_classes)] for i in range(n)]
+        mass = start
+        for _ in range(30):
+            step = mean(matrix, mass)
+            moved = [
+                [0.9 * a + 0.1 * b for a, b in zip(row, first, strict=True)]
+                for row, first in zip(step, start, strict=True)
+            ]
+            change = max(
+                abs(a - b)
+                for new, old in zip(moved, mass, strict=True)
+                for a, b in zip(new, old, strict=True)
+            )
+            mass = moved
+            if change < 1e-3:
+                break
+        return [[(v + 1e-3) / (sum(row) + num_classes * 1e-3) for v in row] for row in mass]
+
+    linked = mean(graph.adjacency, belief)
+    tables = {
+        "own": probs,
+        "linked": linked,
+        "two_hop": mean(graph.adjacency, linked),
+        "similar": mean(similarity, belief),
+        "context": mean(context, belief),
+        "spread": flow(graph.adjacency),
+        "spread_context": flow(context),
+    }
+    return {
+        name: np.array([[math.log(max(v, 1e-4)) for v in row] for row in table])
+        for name, table in tables.items()
+    }
+
+
+def test_parts_follow_the_recipe():
+    data = make_graph(60, 3, seed=1)
+    random = np.random.default_rng(0)
+    probs = random.dirichlet(np.ones(3), 60)
+    probs[0] = [1, 0, 0]  # a sure thing meets the floor
+    adjacency = data.graph.adjacency.tolil()
+    adjacency[5], adjacency[:, 5] = 0, 0  # nobody's neighbour
+    graph = snaps.Graph(sp.csr_array(adjacency), data.graph.features)
+    similar = snaps.similarity_graph(graph.features, 4)
+    context = snaps.similarity_graph(evidence.context_features(graph), 4)
+    known = np.where(np.arange(60) < 12, data.labels, -1)
+    sources = evidence.Sources(probs, graph, similar, context, known)
+    assert sources.available == evidence.PARTS
+    expected = plain_parts(graph, probs, similar, context, known)
+    for name in evidence.PARTS:
+        np.testing.assert_allclose(sources.part(name), expected[name], atol=1e-10, err_msg=name)
+
+
+def test_only_the_parts_that_the_data_allows():
+    graph, bare = small.graph(), snaps.Graph(np.empty((2, 0), int), small.FEATURES, NUM_NODES)
+    known = np.full(NUM_NODES, -1)
+    known[0] = LABELS[0]
+
+    def names(graph, **options):
+        cp = snaps.Pooled(0.2, k=5).calibrate(graph, PROBS, LABELS, CALIB[1:], **options)
+        return tuple(cp.weights_)
+
+    assert names(graph) == ("own", "linked", "two_hop", "similar", "context")
+    assert names(bare) == ("own", "similar")
+    no_features = snaps.Graph(graph.adjacency)
+    assert names(no_features) == ("own", "linked", "two_hop")
+    assert names(no_features, known_nodes=[0]) == ("own", "linked", "two_hop", "spread")
+    assert names(bare, known_nodes=[0]) == ("own", "similar")
+    one = snaps.Pooled(0.2, parts=["linked", "own"]).calibrate(graph, PROBS, LABELS, CALIB)
+    assert tuple(one.weights_) == ("own", "linked")
+
+
+def test_context_features_see_the_surroundings_and_not_the_order():
+    data = make_graph(300, 3, seed=2)
+    table = evidence.context_features(data.graph, size=8)
+    assert table.shape == (300, 16)
+    np.testing.assert_allclose(np.linalg.norm(table[:, :8], axis=1), 1, atol=1e-5)
+    order = np.random.default_rng(0).permutation(300)
+    moved = snaps.Graph(data.graph.adjacency[order][:, order], data.graph.features[order])
+    again = evidence.context_features(moved, size=8)
+    np.testing.assert_allclose(again @ again.T, (table @ table.T)[order][:, order], atol=1e-3)
+    assert evidence.context_features(snaps.Graph(data.graph.adjacency)) is None
+    # Few columns need no summary; dense features are welcome too.
+    assert (
+        evidence.context_features(snaps.Graph(data.graph.adjacency, np.eye(300)[:, :5])).shape[1]
+        == 10
+    )
+
+
+def test_labels_spread_until_they_settle():
+    chain = snaps.Graph(np.array([[0, 1, 2], [1, 2, 3]]), num_nodes=4).adjacency
+    start = np.zeros((4, 2))
+    start[0, 0] = start[3, 1] = 1
+    mass = evidence.spread(chain, start)
+    exact = 0.1 * np.linalg.solve(
+        np.eye(4) - 0.9 * chain.toarray() / chain.toarray().sum(1, keepdims=True), start
+    )
+    np.testing.assert_allclose(mass, exact, atol=0.9**30)
+    assert mass[1, 0] > mass[1, 1] and mass[2, 1] > mass[2, 0]
+
+
+# ---- the fit -------------------------------------------------------------------------------------
+
+
+def test_gradient_is_exact():
+    random = np.random.default_rng(1)
+    stack, labels = random.normal(size=(3, 40, 4)), random.integers(0, 4, 40)
+    point = random.normal(size=7)
+    wrong = check_grad(
+        lambda x: pooling._loss(x, stack, labels)[0],
+        lambda x: pooling._loss(x, stack, labels)[1],
+        point,
+    )
+    assert wrong < 1e-3
+
+
+def test_fit_is_at_its_minimum_and_finds_the_part_that_tells():
+    random = np.random.default_rng(2)
+    labels = random.integers(0, 3, 400)
+    told = np.log(np.full((400, 3), 0.15) + 0.55 * np.eye(3)[labels])
+    noise = np.log(random.dirichlet(np.ones(3), 400))
+    pool = pooling.fit_pool({"noise": noise, "told": told}, labels)
+    assert pool.weights["told"] > 1 > 0.2 > abs(pool.weights["noise"])
+    again = pooling.fit_pool({"noise": noise, "told": told}, labels)
+    assert again.weights == pool.weights and (again.bias == pool.bias).all()
+    pooled = pool.probabilities({"noise": noise, "told": told})
+    np.testing.assert_allclose(pooled.sum(axis=1), 1)
+
+
+def test_biases_of_many_classes_are_pulled_to_zero():
+    """A handful of nodes for 200 classes must not move the classes apart."""
+    random = np.random.default_rng(3)
+    labels = random.integers(0, 200, 60)
+    parts = {"own": np.log(random.dirichlet(np.ones(200), 60))}
+    assert np.abs(pooling.fit_pool(parts, labels).bias).max() < 0.1
+
+
+def test_few_tuning_nodes_mean_equal_weights(case):
+    graph, probs, labels, pool = case
+    with pytest.warns(snaps.SnapsWarning, match="5 nodes are too few to tune on: using equal"):
+        cp = snaps.Pooled(0.1).calibrate(graph, probs, labels, pool[5:300], pool[:5])
+    assert set(cp.weights_.values()) == {1 / 5} and not cp.bias_.any()
+
+
+# ---- the law -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("score", [snaps.THR(), snaps.APS()], ids=["THR", "APS"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_coverage_follows_its_law(case, score, known):
+    graph, probs, labels, pool = case
+    alphas = [0.05, 0.1, 0.3]
+    result = snaps.evaluate_splits(
+        snaps.Pooled(score=score, seed=SEED), graph, probs, labels, pool, 400, law.SPLITS, SEED,
+        known_nodes=TRAIN if known else None, alphas=alphas,
+    )  # fmt: skip
+    for row, alpha in enumerate(alphas):
+        n, m = int(result["n_calib"][row, 0]), int(result["n_test"][row, 0])
+        hits = np.rint(result["coverage"][row] * m).astype(int)
+        law.assert_law(law.fit_hits(hits, law.hit_pmf(n, m, alpha)), f"Pooled at {alpha}")
+
+
+def test_known_nodes_among_the_calibration_nodes_break_the_law(case):
+    """What the API refuses, done by hand: labels of calibration nodes as evidence."""
+    graph, probs, labels, pool = case
+    context = snaps.similarity_graph(evidence.context_features(graph), 20)
+    similar = snaps.similarity_graph(graph.features, 20)
+    random, hits, n, alpha = np.random.default_rng(SEED), [], 200, 0.1
+    for _ in range(60):
+        order = random.permutation(pool)
+        calib, test = order[:n], order[n:]
+        known = np.full(len(labels), -1)
+        known[calib] = labels[calib]
+        sources = evidence.Sources(probs, graph, similar, context, known)
+        parts = {name: sources.part(name) for name in ("own", "spread", "spread_context")}
+        pooled = pooling.equal_pool(tuple(parts), 4).probabilities(parts)
+        scores = 1 - pooled[np.arange(len(labels)), labels]
+        q = np.sort(scores[calib])[math.ceil((1 - alpha) * (n + 1)) - 1]
+        hits.append(int((scores[test] <= q).sum()))
+    assert not law.fit_hits(hits, law.hit_pmf(n, len(pool) - n, alpha)).accepted
+
+
+def test_labels_of_others_are_never_read(case):
+    graph, probs, labels, pool = case
+    calib, tune = pool[:200], pool[200:350]
+    told = np.full_like(labels, -1)
+    for nodes in (calib, tune, TRAIN):
+        told[nodes] = labels[nodes]
+    arguments = (calib, tune)
+    full = snaps.Pooled(0.1).calibrate(graph, probs, labels, *arguments, known_nodes=TRAIN)
+    blind = snaps.Pooled(0.1).calibrate(graph, probs, told, *arguments, known_nodes=TRAIN)
+    assert (full.scores_ == blind.scores_).all()
+    swapped = told.copy()
+    swapped[calib] = (swapped[calib] + 1) % 4
+    other = snaps.Pooled(0.1).calibrate(graph, probs, swapped, *arguments, known_nodes=TRAIN)
+    assert (full.scores_ == other.scores_).all()
+
+
+# ---- it helps ------------------------------------------------------------------------------------
+
+
+def test_smaller_sets_than_snaps(case):
+    graph, probs, labels, pool = case
+    methods = {"SNAPS": snaps.SNAPS(0.05), "pooled": snaps.Pooled(0.05)}
+    found = snaps.evaluate_splits(methods, graph, probs, labels, pool, 400, known_nodes=TRAIN)
+    assert found["pooled"]["size"].mean() < 0.97 * found["SNAPS"]["size"].mean()
+
+
+def test_methods_that_share_inputs_keep_their_own_settings(case):
+    graph, probs, labels, pool = case
+    methods = {
+        "few": snaps.SNAPS(0.1, k=3),
+        "many": snaps.SNAPS(0.1, k=30),
+        "own": snaps.Pooled(0.1, parts=["own"]),
+        "similar": snaps.Pooled(0.1, parts=["own", "similar"], k=7),
+        "all": snaps.Pooled(0.1),
+    }
+    together = snaps.evaluate_splits(methods, graph, probs, labels, pool, 300, 10)
+    for name, method in methods.items():
+        alone = snaps.evaluate_splits(method, graph, probs, labels, pool, 300, 10)
+        assert all((together[name][key] == alone[key]).all() for key in alone), name
+
+
+# ---- verbs ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def calibrated(case):
+    graph, probs, labels, pool = case
+    return snaps.Pooled(0.1, seed=2).calibrate(graph, probs, labels, pool[:300], known_nodes=TRAIN)
+
+
+def test_saved_and_loaded(calibrated, tmp_path):
+    calibrated.save(tmp_path / "cp.npz")
+    again = snaps.load(tmp_path / "cp.npz")
+    assert type(again) is snaps.Pooled and again.weights_ == calibrated.weights_
+    assert (again.scores_ == calibrated.scores_).all()
+    assert (again.known_nodes_ == TRAIN).all()
+    assert (again.predict_set().mask == calibrated.predict_set().mask).all()
+    assert str(again.explain(800)) == str(calibrated.explain(800))
+
+
+def test_tampered_files_are_refused(calibrated, tmp_path):
+    calibrated.save(tmp_path / "cp.npz")
+    with np.load(tmp_path / "cp.npz") as file:
+        arrays = dict(file)
+    for name, value, rule in (
+        ("bias", np.zeros(3), "'bias' must be finite of shape (4,), got (3,)"),
+        ("known", np.zeros(5, int), "'known'"),
+        ("probs", np.full((900, 4), np.nan), "'probs' must be finite"),
+    ):
+        np.savez(tmp_path / "bad.npz", **{**arrays, name: value})
+        with pytest.raises(snaps.SnapsError) as caught:
+            snaps.load(tmp_path / "bad.npz")
+        assert rule in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_explanation_takes_a_node_apart(calibrated):
+    story = calibrated.explain(700)
+    assert set(story.parts) == set(evidence.PARTS) == set(story.weights)
+    mixed = sum(story.weights[name] * story.parts[name] for name in story.parts)
+    pooled = pooling.softmax((mixed + calibrated.bias_)[None])[0]
+    np.testing.assert_allclose(story.mixed, 1 - pooled)
+    assert (story.inside == calibrated.predict_set([700]).mask[0]).all()
+    assert {n.part for n in story.neighbours} <= {"linked", "similar", "context"}
+    sizes = [np.abs(n.shift).max() for n in story.neighbours]
+    assert sizes == sorted(sizes, reverse=True)
+    assert "spread_context" in str(story)
+
+
+def test_p_values_agree_with_the_sets(calibrated):
+    nodes = np.arange(500, 600)
+    assert ((calibrated.predict_p(nodes) > 0.1) == calibrated.predict_set(nodes).mask).all()
+    by_class = snaps.Pooled(0.1, class_conditional=True)
+    by_class.calibrate(
+        calibrated._graph, calibrated._inputs.probs, _labels(calibrated), np.arange(80, 380)
+    )
+    assert by_class.threshold_.shape == (4,)
+    assert ((by_class.predict_p(nodes) > 0.1) == by_class.predict_set(nodes).mask).all()
+
+
+def _labels(cp):
+    return make_graph(900, 4, seed=3).labels
+
+
+def test_known_nodes_are_not_predicted(calibrated):
+    assert not np.isin(calibrated.predict_set().nodes, TRAIN).any()
+    assert np.isclose(calibrated.probs_.sum(axis=1), 1).all()
+
+
+# ---- bad input -----------------------------------------------------------------------------------
+
+
+BAD = {
+    "'parts' must be 'auto' or a list of parts, got 'all'": {"parts": "all"},
+    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, spread, "
+    "spread_context, got ['owm']": {"parts": ["owm"]},
+    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, spread, "
+    "spread_context, got []": {"parts": []},
+    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, spread, "
+    "spread_context, got ['own', 'own']": {"parts": ["own", "own"]},
+    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, spread, "
+    "spread_context, got 3": {"parts": 3},
+    "'parts' must be among those that the data allows, got 'spread' without edges and known nodes": {
+        "parts": ["own", "spread"]
+    },
+    "'k' must be an integer of at least 1, got 0": {"k": 0},
+    "'k' must be smaller than the number of nodes 60, got 60": {"k": 60},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_parameters(message):
+    with pytest.raises(snaps.SnapsError) as caught:
+        snaps.Pooled(0.2, **{"k": 5, **BAD[message]}).calibrate(small.graph(), PROBS, LABELS, CALIB)
+    assert str(caught.value) == message
+
+
+def test_known_nodes_of_another_role_are_refused():
+    unknown = LABELS.copy()
+    unknown[59] = -1
+    for known, message in (
+        (
+            CALIB,
+            "'known_nodes' must not share nodes with 'nodes', got 15 in both (first: 0)",
+        ),
+        ([99], "'known_nodes' must lie from 0 to 59, got 99"),
+        ([59], "'known_nodes' must be labelled, got 1 without a label (first: 59)"),
+    ):
+        with pytest.raises(snaps.SnapsError) as caught:
+            snaps.Pooled(0.2, k=5).calibrate(
+                small.graph(), PROBS, unknown, CALIB, known_nodes=known
+            )
+        assert str(caught.value) == message
+    cp = snaps.Pooled(0.2, k=5).calibrate(small.graph(), PROBS, LABELS, CALIB, known_nodes=[55, 56])
+    with pytest.raises(snaps.SnapsError, match=r"'nodes' must not share .* the known nodes"):
+        cp.predict_set([50, 55])
+    with pytest.raises(snaps.SnapsError, match=r"'known_nodes' must not share .* 'pool'"):
+        snaps.evaluate_splits(
+            snaps.Pooled(0.2, k=5), small.graph(), PROBS, LABELS, np.arange(60), 30,
+            known_nodes=[3],
+        )  # fmt: skip
