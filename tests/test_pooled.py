@@ -355,9 +355,8 @@ BAD = {
     "spread_context, got ['own', 'own']": {"parts": ["own", "own"]},
     "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, spread, "
     "spread_context, got 3": {"parts": 3},
-    "'parts' must be among those that the data allows, got 'spread' without edges and known nodes": {
-        "parts": ["own", "spread"]
-    },
+    "'parts' must be among those that the data allows, got 'spread' without edges and known "
+    "nodes": {"parts": ["own", "spread"]},
     "'k' must be an integer of at least 1, got 0": {"k": 0},
     "'k' must be smaller than the number of nodes 60, got 60": {"k": 60},
 }
