@@ -18,7 +18,7 @@ STYLES = (
 )
 COLOURS = "cividis"
 GREY = "#666666"
-TICKS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+TICKS = (0, 1, 2, 5, 10, 20, 50, 100, 300, 1000)
 SMALL, MEDIUM = 8.5, 10.5  # points
 
 

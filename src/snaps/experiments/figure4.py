@@ -22,6 +22,8 @@ TUNED, FIXED = "tuned", "lam = mu = 1/3"
 FLAT = 0.1  # a pair of weights is about as good as the best if its sets are at most so much larger
 CORNERS = {(0.0, 0.0): "APS", (1.0, 0.0): "similar alone", (0.0, 1.0): "linked alone"}
 
+DIGITS = {"size": 2, "singleton_hit": 1}
+
 Cell = dict[str, dict[str, float]]
 
 
@@ -153,12 +155,9 @@ def remarks(result: Result) -> list[str]:
     for dataset, rows in common.by_dataset(result["rows"]).items():
         by_k, by_weights = _split(rows)
         for method, group in by_k.items():
-            sizes = {row["k"]: row["size"] for row in group}
-            best, last = min(sizes, key=lambda k: sizes[k]), max(sizes)
             out.append(
-                f"{common.display(dataset)}, {method}: size {sizes[0]:.2f} at k = 0, "
-                f"{sizes[runner.K]:.2f} at {runner.K}, least {sizes[best]:.2f} at {best}, "
-                f"{sizes[last]:.2f} at {last} "
+                f"{common.display(dataset)}, {method}: size {_over_k(group, 'size')}; "
+                f"SH % {_over_k(group, 'singleton_hit')} "
                 "(the paper: better as k grows from 0, then stable, slightly worse at the end)"
             )
         least = min(row["size"] for row in by_weights)
@@ -170,6 +169,14 @@ def remarks(result: Result) -> list[str]:
             "(the paper: similar colours in most of the triangle)"
         )
     return [*out, common.lawful(result["rows"])]
+
+
+def _over_k(rows: list[dict], key: str) -> str:
+    """A few points of a curve over k: both ends, the usual k, the least and the most."""
+    values = {row["k"]: _scale(key) * row[key] for row in rows}
+    least, most = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+    wanted = sorted({0, min(runner.K, max(values)), least, most, max(values)})
+    return ", ".join(f"{values[k]:.{DIGITS[key]}f} at k = {k}" for k in wanted)
 
 
 def draw(result: Result) -> Any:
@@ -205,8 +212,9 @@ def _curves(axis: Any, by_k: dict[str, list[dict]], key: str) -> None:
         error = _scale(key) * np.array([row[f"{key}_se"] or 0.0 for row in group])
         axis.plot(ks, values, label=method, **look)
         axis.fill_between(
-            ks, values - error, values + error, color=look["color"], alpha=0.15, linewidth=0
-        )
+            ks, values - error, values + error, color=look["color"], alpha=0.15, linewidth=0,
+            label=None if place else "± standard error",
+        )  # fmt: skip
         drawing.counts_axis(axis, ks)
     drawing.mark_k(axis, runner.K)
 
@@ -229,7 +237,7 @@ def _triangle(figure: Any, axis: Any, rows: list[dict], key: str, title: str) ->
     mu, lam = np.argwhere(table == best)[0]
     axis.plot(steps[lam], steps[mu], marker="*", color="black", markersize=9)
     axis.text(
-        1, 1, f"star: best ({best:.{2 if small else 1}f})\ndashed: {FLAT:.0%} worse",
+        1, 1, f"star: best ({best:.{DIGITS[key]}f})\ndashed: {FLAT:.0%} worse",
         ha="right", va="top", fontsize=drawing.SMALL, transform=axis.transAxes,
     )  # fmt: skip
     drawing.label(axis, title, "lam (similar nodes)", "mu (linked nodes)")
