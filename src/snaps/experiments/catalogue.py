@@ -27,6 +27,11 @@ EXPERIMENTS = {
     "thirds": "tables",
     "accuracy": "accuracy",
     "datasets": "statistics",
+    "figure1a": "figure1a",
+    "figure1b": "figure1b",
+    "figure1c": "figure1c",
+    "figure3": "figure3",
+    "figure4": "figure4",
 }
 
 

@@ -1,4 +1,4 @@
-"""`snaps reproduce`: the paper's tables, each by one command."""
+"""`snaps reproduce`: the paper's tables and figures, each by one command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reproduce(
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with the graphs; default: SNAPS_DATA, the cache.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for .json, .csv and .md.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="Folder for numbers and pictures.")] = Path("results"),
     page: Annotated[
         Path | None, typer.Option(help="Also write one page of all tables in --out.")
     ] = None,
@@ -36,7 +36,7 @@ def reproduce(
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Models to train at once.")] = None,
 ) -> None:
-    """Make a table of the paper: our numbers, the published ones, the difference.
+    """Make a table or figure of the paper: our numbers, the published ones, the difference.
 
     The work is cut into pieces (dataset, model, draw) that are kept on disk: a run that was
     interrupted carries on where it stood.

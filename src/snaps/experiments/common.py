@@ -15,6 +15,7 @@ from snaps.conformal import conformal_rank, coverage_law
 from snaps.datasets.load import found_files
 from snaps.datasets.registry import DATASETS
 from snaps.experiments import runner
+from snaps.experiments.protocol import AVERAGED
 from snaps.experiments.runner import Setting
 
 EIGHT = (
@@ -94,6 +95,32 @@ def against_law(coverage: float, n: int, m: int, alpha: float, count: int) -> di
         "coverage_high": expected + 4 * error,
         "inside_law": bool(abs(coverage - expected) <= 4 * error),
     }
+
+
+def over_draws(cells: list[dict[str, Any]], alpha: float, setting: Setting) -> dict[str, Any]:
+    """Means of one method over the draws, standard errors, and what the law says of coverage."""
+    row: dict[str, Any] = {}
+    for key in AVERAGED:
+        values = np.array([cell[key] for cell in cells])
+        row[key] = float(values.mean())
+        if key in ("size", "size_nonempty", "singleton_hit"):
+            row[f"{key}_se"] = standard_error(values)
+    n, m = cells[0]["n_calib"], cells[0]["n_test"]
+    return row | against_law(row["coverage"], n, m, alpha, setting.splits * len(cells))
+
+
+def by_dataset(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each dataset, in order."""
+    out: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        out.setdefault(row["dataset"], []).append(row)
+    return out
+
+
+def lawful(rows: list[dict[str, Any]]) -> str:
+    """A remark on the coverage of all rows."""
+    inside = sum(row["inside_law"] for row in rows)
+    return f"Mean coverage within four standard errors of the law: {inside} of {len(rows)} cells"
 
 
 def display(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,15 +136,37 @@ def evaluate_draw(
         Tune on as many nodes as there are training nodes, at most 500, as the authors do, instead
         of on half of the budget.
     """
-    labels, spend = dataset.labels, budget(dataset, suite, len(nodes.pool))
-    share = min(len(nodes.train), MOST_AUTHORS_TUNING_NODES) if as_authors else spend // 2
     methods = {name: factory(alpha, seed) for name, factory in SUITES[suite].items()}
+    return evaluate_methods(
+        methods, dataset, logits, nodes, similarity, budget(dataset, suite, len(nodes.pool)),
+        splits=splits, seed=seed, as_authors=as_authors,
+    )  # fmt: skip
+
+
+def evaluate_methods(
+    methods: Mapping[str, Estimator],
+    dataset: Dataset,
+    logits: np.ndarray,
+    nodes: Draw,
+    similarity: sp.csr_array,
+    spend: int,
+    *,
+    splits: int,
+    seed: int,
+    as_authors: bool,
+) -> dict[str, dict[str, float]]:
+    """Means over the splits, for each method; `spend` labels tune and calibrate it."""
     found = evaluate_splits(
-        methods, dataset.graph, logits, labels, nodes.pool, spend, splits, seed, similarity,
-        n_tune=share, logits=True,
+        methods, dataset.graph, logits, dataset.labels, nodes.pool, spend, splits, seed, similarity,
+        n_tune=tuning_part(nodes, spend, as_authors), logits=True,
     )  # fmt: skip
     out = {}
     for name, result in found.items():
         out[name] = {key: float(np.mean(result[key])) for key in AVERAGED}
         out[name] |= {key: int(result[key][0]) for key in ("n_calib", "n_test")}
     return out
+
+
+def tuning_part(nodes: Draw, spend: int, as_authors: bool) -> int:
+    """How many of the labels to spend tune."""
+    return min(len(nodes.train), MOST_AUTHORS_TUNING_NODES) if as_authors else spend // 2

@@ -102,14 +102,21 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
         paths.append(path)
     module = catalogue.find(result["table"])
     if hasattr(module, "draw"):
-        figure = module.draw(result)
-        for suffix in (".png", ".svg"):
-            path = folder / f"{result['table']}{suffix}"
-            # Without a date the same numbers give the same file.
-            metadata = {"Date": None} if suffix == ".svg" else None
-            with atomic_path(path) as temporary:
-                figure.savefig(temporary, format=suffix[1:], dpi=DPI, metadata=metadata)
-            paths.append(path)
+        paths += _write_picture(module.draw(result), folder, result["table"])
+    return paths
+
+
+def _write_picture(figure: Any, folder: Path, name: str) -> list[Path]:
+    """Write a figure as .png and .svg; the same numbers give the same files."""
+    from matplotlib import rc_context
+
+    paths = []
+    for suffix in (".png", ".svg"):
+        path = folder / f"{name}{suffix}"
+        metadata = {"Date": None} if suffix == ".svg" else None
+        with rc_context({"svg.hashsalt": name}), atomic_path(path) as temporary:
+            figure.savefig(temporary, format=suffix[1:], dpi=DPI, metadata=metadata)
+        paths.append(path)
     return paths
 
 

@@ -200,35 +200,52 @@ def evaluated(
     name: str, model: str, draw: int, suite: str, alpha: float, setting: Setting
 ) -> dict[str, Any]:
     """What each method of a suite gave in one draw, and the processor time that took."""
-    mark = fingerprint(
-        VERSION,
-        _logits_name(name, model, draw, setting),
-        suite,
-        alpha,
-        setting.splits,
-        setting.seed,
-        setting.as_authors,
-    )
-    cell = f"{name}-{model}-{suite}-{alpha:g}-{draw}-{mark}"
+    depends = (mark(name, setting, model, draw), suite, alpha, *settled(setting))
+
+    def make() -> dict[str, Any]:
+        model_run = trained(name, model, draw, setting)
+        near, _ = similarity(name, setting)
+        data = dataset(name, setting)
+        _warm_up()
+        began = time.process_time()
+        methods = evaluate_draw(
+            data,
+            model_run.logits,
+            draw_nodes(data, setting.seed, draw),
+            near,
+            suite=suite,
+            alpha=alpha,
+            splits=setting.splits,
+            seed=draw_seed(setting, draw),
+            as_authors=setting.as_authors,
+        )
+        return {"methods": methods, "cpu_seconds": time.process_time() - began}
+
+    return kept(f"{name}-{model}-{suite}-{alpha:g}-{draw}", depends, setting, make)
+
+
+def mark(name: str, setting: Setting, model: str | None = None, draw: int = 0) -> str:
+    """What a dataset, or a model trained on it, is told apart by."""
+    if model is None:
+        return _dataset(name, setting.data_dir)[1]
+    return _logits_name(name, model, draw, setting)
+
+
+def settled(setting: Setting) -> tuple[int, int, bool]:
+    """What the evaluation of one draw depends on, apart from the draw."""
+    return setting.splits, setting.seed, setting.as_authors
+
+
+def draw_seed(setting: Setting, draw: int) -> int:
+    """The seed of everything random after training."""
+    return 1000 * setting.seed + draw
+
+
+def kept(name: str, depends: Iterable[Any], setting: Setting, make: Callable[[], Any]) -> Any:
+    """A JSON cell: what `make` gives, made once for all that it depends on."""
+    cell = f"{name}-{fingerprint(VERSION, *depends)}"
     known = setting.store.read_json("cells", cell)
-    if known is not None:
-        return known
-    model_run = trained(name, model, draw, setting)
-    near, _ = similarity(name, setting)
-    data = dataset(name, setting)
-    _warm_up()
-    began = time.process_time()
-    methods = evaluate_draw(
-        data,
-        model_run.logits,
-        draw_nodes(data, setting.seed, draw),
-        near,
-        suite=suite,
-        alpha=alpha,
-        splits=setting.splits,
-        seed=1000 * setting.seed + draw,
-        as_authors=setting.as_authors,
-    )
-    result = {"methods": methods, "cpu_seconds": time.process_time() - began}
-    setting.store.write_json("cells", cell, result)
-    return result
+    if known is None:
+        known = make()
+        setting.store.write_json("cells", cell, known)
+    return known

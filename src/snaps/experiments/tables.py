@@ -102,13 +102,7 @@ def _row(
 ) -> dict[str, Any]:
     """One dataset and method: means over the draws, standard errors, and the paper's numbers."""
     row: dict[str, Any] = {"dataset": dataset, "alpha": alpha, "method": method}
-    for key in AVERAGED:
-        values = np.array([cell[key] for cell in cells])
-        row[key] = float(values.mean())
-        if key in ("size", "size_nonempty", "singleton_hit"):
-            row[f"{key}_se"] = common.standard_error(values)
-    n, m = cells[0]["n_calib"], cells[0]["n_test"]
-    row |= common.against_law(row["coverage"], n, m, alpha, setting.splits * len(cells))
+    row |= common.over_draws(cells, alpha, setting)
     for key in ("coverage", "size", "singleton_hit"):
         if key in (paper := _published_row(table, dataset, alpha, method)):
             row[f"paper_{key}"] = paper[key]
@@ -176,11 +170,9 @@ def remarks(result: Result) -> list[str]:
     """What the table cost, and whether coverage is lawful."""
     spent = result["cpu_seconds"]
     conformal = spent["similarity"] + spent["conformal"]
-    inside = sum(row["inside_law"] for row in result["rows"])
     return [
         f"Processor time: training {spent['training']:.0f} s, conformal {conformal:.0f} s "
         f"(similarity graphs {spent['similarity']:.0f} s, methods and splits "
         f"{spent['conformal']:.0f} s): {conformal / max(spent['training'], 1e-9):.1%} of it",
-        f"Mean coverage within four standard errors of the law: {inside} of "
-        f"{len(result['rows'])} cells",
+        common.lawful(result["rows"]),
     ]
