@@ -22,11 +22,12 @@ from snaps.errors import SnapsError
 from snaps.estimator import Estimator
 from snaps.files import atomic_path, read_npz
 from snaps.graph import Graph, csr_from_arrays
+from snaps.images import EmbeddedSNAPS
 from snaps.predictor import DAPS, SNAPS, SplitConformal, check_similarity, check_weights
 from snaps.scores import check_score
 
 FORMAT, VERSION = "snaps-estimator", 1
-_ESTIMATORS = {cls.__name__: cls for cls in (SNAPS, DAPS, SplitConformal)}
+_ESTIMATORS = {cls.__name__: cls for cls in (SNAPS, DAPS, SplitConformal, EmbeddedSNAPS)}
 _SCORES = {name: getattr(score_module, name) for name in ("APS", "RAPS", "SAPS", "THR")}
 
 
