@@ -7,7 +7,6 @@ items, once a trial.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +124,6 @@ class _Items:
         return float(((self.logits > own).sum(axis=1) < k).mean())
 
 
-@lru_cache(maxsize=1)
 def _read(path: Path, seed: int) -> _Items:
     outputs = load(path)
     try:
