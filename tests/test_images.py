@@ -134,7 +134,13 @@ def test_extract_complains(net, digits):
     )
     assert complaint(images.extract, net, []) == "'loader' must give at least one batch, got none"
     assert complaint(images.extract, net, [few[0]]) == (
-        "'loader' must give pairs (inputs, labels), got Tensor"
+        "'loader' must give pairs (inputs, labels) of tensors, got Tensor"
+    )
+    assert complaint(images.extract, net, 3) == (
+        "'loader' must give pairs (inputs, labels) of tensors, got int"
+    )
+    assert complaint(images.extract, net, [few], device="abacus") == (
+        "'device' must be one that torch finds, such as 'cpu', got 'abacus'"
     )
     assert complaint(images.extract, net, [(few[0], few[1][:19])]) == (
         "'labels' must have shape (20,), got (19,)"

@@ -5,7 +5,7 @@ Left of the wall: nothing here knows a label or a role, so the guarantee holds w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -84,7 +84,7 @@ def similarity_graph(
         raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {k}")
     keys = np.arange(n) if ids is None else _check_ids(ids, n)
     near = np.arange(n)
-    if candidates is not None and np.ndim(candidates):
+    if isinstance(candidates, Sized):
         near = np.sort(check_nodes(candidates, "candidates", num_nodes=n))
     elif candidates is not None:
         count = check_integer(candidates, "candidates", low=1)

@@ -7,6 +7,7 @@ items, once a trial.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ ALPHAS = (0.05, 0.1)
 TEMPERATURE_SHARE = 10  # one item in so many
 FEWEST_ITEMS = 100
 PAPER_ROW = "SNAPS, paper's pool"
+METHODS: dict[str, Callable[..., Estimator]] = {
+    "APS": SplitConformal,
+    "SNAPS": EmbeddedSNAPS,
+    PAPER_ROW: PaperVariant,
+}
 AVERAGED = ("coverage", "size", "size_nonempty", "sscv")
 
 # What is looked for in the data folder, and what a reader must know of it.
@@ -148,15 +154,11 @@ def _trial(stem: str, items: _Items, trial: int, setting: Setting) -> dict[str, 
     calib, test = np.split(order, [n // 2])
     seed = 1000 * setting.seed + trial
     given = (items.graph, items.logits, items.labels, calib)
-    methods: dict[str, Estimator] = {
-        "APS": SplitConformal(ALPHAS[0], seed=seed).calibrate(*given, logits=True),
-        "SNAPS": EmbeddedSNAPS(ALPHAS[0], seed=seed).calibrate(
-            *given, similarity=items.near, logits=True
-        ),
-        PAPER_ROW: PaperVariant(ALPHAS[0], seed=seed).calibrate(*given, logits=True),
-    }
     result: dict[str, Any] = {"n_calib": len(calib), "n_test": len(test), "methods": {}}
-    for name, method in methods.items():
+    for name, kind in METHODS.items():
+        similarity = items.near if kind is EmbeddedSNAPS else None
+        method = kind(ALPHAS[0], seed=seed)
+        method.calibrate(*given, similarity=similarity, logits=True)
         for alpha in ALPHAS:
             sets = method.predict_set(test, alpha)
             result["methods"][f"{name} {alpha:g}"] = {
@@ -174,7 +176,7 @@ def _rows(stem: str, items: _Items, cells: list[dict[str, Any]]) -> list[dict[st
     rows = []
     paper_model = _paper_model(stem, items.logits.shape[1])
     for alpha in ALPHAS:
-        for method in ("APS", "SNAPS", PAPER_ROW):
+        for method in METHODS:
             row: dict[str, Any] = {"dataset": stem, "alpha": alpha, "method": method}
             row |= {"top1": items.top(1), "top5": items.top(5), "temperature": items.temperature}
             for key in AVERAGED:
@@ -230,8 +232,8 @@ def remarks(result: Result) -> list[str]:
     return [
         f"{result['trials']} trials, seed {result['seed']}: random halves calibrate and test; the "
         "temperature is fitted on another tenth; ± is the standard error over trials",
-        f"'{PAPER_ROW}' takes neighbours from the calibration items, themselves included, as the "
-        "paper does; that is not exactly valid",
+        f"'{PAPER_ROW}' takes neighbours from the calibration items, as the paper says; such an "
+        "item is then its own nearest, and the guarantee is not exact",
         "Mean coverage of the other rows within four standard errors of the law: "
         f"{inside} of {len(lawful)} cells",
     ]
