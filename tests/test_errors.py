@@ -916,7 +916,8 @@ def test_what_cannot_be_saved(here):
     message = f"'score' {known} APS, RAPS, SAPS, THR to be saved, got Halves"
     assert complaint(lambda: own_score.save("x.npz")) == message
     own_class = small.calibrated(MySNAPS(0.2, k=5, weights=(0.2, 0.2)))
-    message = f"the estimator {known} SNAPS, Pooled, DAPS, SplitConformal to be saved, got MySNAPS"
+    estimators = "SNAPS, Pooled, DAPS, SplitConformal, EmbeddedSNAPS"
+    message = f"the estimator {known} {estimators} to be saved, got MySNAPS"
     assert complaint(lambda: own_class.save("x.npz")) == message
     assert list(here.iterdir()) == []
 

@@ -7,7 +7,7 @@ Three lines from any classifier's probabilities to sets that hold the true label
     sets = cp.predict_set()
 """
 
-from snaps import metrics
+from snaps import images, metrics
 from snaps.errors import SnapsError, SnapsWarning
 from snaps.graph import Graph
 from snaps.persistence import load
@@ -35,6 +35,7 @@ __all__ = [
     "SplitConformal",
     "THR",
     "evaluate_splits",
+    "images",
     "load",
     "metrics",
     "similarity_graph",

@@ -20,13 +20,14 @@ from snaps.errors import SnapsError
 from snaps.estimator import Estimator, Inputs, pack_csr
 from snaps.files import atomic_path, read_npz
 from snaps.graph import Graph, csr_from_arrays
+from snaps.images import EmbeddedSNAPS
 from snaps.pooled import Pooled
 from snaps.predictor import DAPS, SNAPS, SplitConformal
 from snaps.randomness import node_keys
 from snaps.scores import check_score
 
 FORMAT, VERSION = "snaps-estimator", 1
-_ESTIMATORS = {cls.__name__: cls for cls in (SNAPS, Pooled, DAPS, SplitConformal)}
+_ESTIMATORS = {cls.__name__: cls for cls in (SNAPS, Pooled, DAPS, SplitConformal, EmbeddedSNAPS)}
 _SCORES = {name: getattr(score_module, name) for name in ("APS", "RAPS", "SAPS", "THR")}
 
 

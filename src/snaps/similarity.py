@@ -5,14 +5,14 @@ Left of the wall: nothing here knows a label or a role, so the guarantee holds w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.checks import check_flag, check_integer, check_seed, to_numpy
+from snaps.checks import check_flag, check_integer, check_nodes, check_seed, to_numpy
 from snaps.errors import SnapsError
 from snaps.graph import check_features
 from snaps.progress import track
@@ -33,7 +33,7 @@ def similarity_graph(
     k: int = 20,
     *,
     ids: Any = None,
-    candidates: int | None = None,
+    candidates: Any = None,
     seed: int = 0,
     progress: bool = False,
 ) -> sp.csr_array:
@@ -51,11 +51,12 @@ def similarity_graph(
         Neighbours a node, smaller than n.
     ids : integers (n,), optional
         Break ties, the smaller id first, and pick the candidates. Default: positions.
-    candidates : int, optional
-        Only this many randomly chosen nodes may be neighbours: for graphs too large for the exact
-        search. The choice hashes `seed` and `ids`.
+    candidates : int, or array of positions, or mask (n,), optional
+        Only these nodes may be neighbours; they must be chosen without a look at who calibrates.
+        A number stands for so many random nodes, for graphs too large for the exact search: the
+        choice hashes `seed` and `ids`.
     seed : int, default 0
-        Used by `candidates` alone.
+        Used by a number of `candidates` alone.
     progress : bool, default False
         Show a bar on stderr.
 
@@ -83,7 +84,9 @@ def similarity_graph(
         raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {k}")
     keys = np.arange(n) if ids is None else _check_ids(ids, n)
     near = np.arange(n)
-    if candidates is not None:
+    if isinstance(candidates, Sized):
+        near = np.sort(check_nodes(candidates, "candidates", num_nodes=n))
+    elif candidates is not None:
         count = check_integer(candidates, "candidates", low=1)
         near = smallest(check_seed(seed), node_keys(keys), CANDIDATE_STREAM, count)
     rank = np.empty(n, np.int64)

@@ -73,6 +73,11 @@ def daps_grid() -> list[tuple[float, float]]:
     return [(0.0, mu / _STEPS) for mu in range(_STEPS)]
 
 
+def eta_grid() -> list[tuple[float, float]]:
+    """(eta, 0) with eta = 0, 0.05, ..., 1."""
+    return [(eta / _STEPS, 0.0) for eta in range(_STEPS + 1)]
+
+
 def mixing_weights(lam: Any, mu: Any) -> dict[str, Any]:
     """What each part weighs in s^ = (1 - lam - mu) S + lam As S + mu A S; numbers or arrays."""
     return {"own": 1.0 - (lam + mu), "similar": lam, "linked": mu}

@@ -4,7 +4,8 @@
   with the keys table (its name), title, settings, rows, notes, skipped, and more if it likes;
 - `layout(result)` gives the header and the rows of its table, as text;
 - `remarks(result)`, if there is one, tells what a reader must know, a line each;
-- `draw(result)`, if there is one, gives a matplotlib figure.
+- `draw(result)`, if there is one, gives a matplotlib figure;
+- `NAMES`, if there are any, are the names of its data where these are not graphs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ EXPERIMENTS = {
     "raps": "tables",
     "ablation": "tables",
     "thirds": "tables",
+    "images": "images",
     "accuracy": "accuracy",
     "datasets": "statistics",
     "figure1a": "figure1a",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,13 @@ def reproduce(
         ),
     ],
     datasets: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    models: Annotated[int, typer.Option(help="Draws of training nodes, a model each.")] = 10,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", help="For images: outputs of your own, an .npz; may be repeated."),
+    ] = None,
+    models: Annotated[
+        int, typer.Option(help="Draws of training nodes, a model each; trials of images.")
+    ] = 10,
     splits: Annotated[int, typer.Option(help="Calibration/test splits a model.")] = 100,
     seed: Annotated[int, typer.Option(help="Fixes every random choice.")] = 0,
     as_authors: Annotated[
@@ -44,7 +51,7 @@ def reproduce(
     import os
 
     from snaps.checks import check_integer, check_seed
-    from snaps.datasets.registry import find_spec
+    from snaps.errors import SnapsError
     from snaps.experiments import render
     from snaps.experiments.catalogue import find
     from snaps.experiments.runner import Setting
@@ -53,6 +60,8 @@ def reproduce(
     wanted = list(EXPERIMENTS) if table == "all" else [table]
     for name in wanted:
         find(name)
+    if files and "images" not in wanted:
+        raise SnapsError(f"'--file' must go with the table 'images', got {table!r}")
     setting = Setting(
         Store(runs),
         data_dir,
@@ -61,11 +70,9 @@ def reproduce(
         seed=check_seed(seed, "--seed"),
         as_authors=as_authors,
         jobs=check_integer(os.cpu_count() if jobs is None else jobs, "--jobs", low=1),
+        files=tuple(files or ()),
     )
-    chosen = None
-    if datasets is not None:
-        chosen = [find_spec(part.strip()).name for part in datasets.split(",") if part.strip()]
-    for name in wanted:
+    for name, chosen in _choices(wanted, datasets, setting.files).items():
         result = find(name).build(name, chosen, setting, _track)
         if result["rows"]:
             render.terminal(result)
@@ -76,6 +83,35 @@ def reproduce(
     if page is not None:
         render.page(out, page)
         print(f"wrote {page}")
+
+
+def _choices(
+    wanted: list[str], datasets: str | None, files: Iterable[Path]
+) -> dict[str, list[str] | None]:
+    """The datasets asked for, by the tables that are about them; None stands for the usual ones."""
+    from snaps.datasets.registry import find_spec
+    from snaps.errors import SnapsError
+    from snaps.experiments.catalogue import find
+
+    if datasets is None:
+        return dict.fromkeys(wanted)
+    parts = [part.strip() for part in datasets.split(",") if part.strip()]
+    own = {
+        table: [*find(table).NAMES, *(path.stem for path in files)]
+        for table in wanted
+        if hasattr(find(table), "NAMES")
+    }
+    foreign = [part for part in parts if not any(part in names for names in own.values())]
+    if foreign and len(own) == len(wanted):
+        known = ", ".join(dict.fromkeys(name for names in own.values() for name in names))
+        raise SnapsError(f"'--datasets' must be among {known}, got {foreign[0]!r}")
+    graphs: list[str] = [find_spec(part).name for part in foreign]
+    chosen: dict[str, list[str] | None] = {}
+    for table in wanted:
+        here = [part for part in parts if part in own[table]] if table in own else graphs
+        if here or len(wanted) == 1:
+            chosen[table] = here
+    return chosen
 
 
 def _track(label: str, total: int) -> Any:

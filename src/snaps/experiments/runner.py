@@ -38,6 +38,7 @@ class Setting:
     seed: int = 0
     as_authors: bool = False
     jobs: int = os.cpu_count() or 1
+    files: tuple[Path, ...] = ()  # outputs of image classifiers that the user names
 
 
 @dataclass(frozen=True)
