@@ -34,6 +34,7 @@ __all__ = [
     "SnapsWarning",
     "SplitConformal",
     "THR",
+    "advise",
     "evaluate_splits",
     "images",
     "load",

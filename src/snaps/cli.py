@@ -17,6 +17,7 @@ from snaps.datasets.commands import app as datasets_app
 from snaps.experiments.commands import reproduce
 
 if TYPE_CHECKING:
+    from snaps.advisor import Advice
     from snaps.estimator import Estimator
     from snaps.folder import Folder
 
@@ -34,6 +35,7 @@ app.command(epilog="Example: snaps reproduce table1 --datasets cora_ml,citeseer"
 
 class Method(StrEnum):
     SNAPS = "snaps"
+    POOLED = "pooled"
     DAPS = "daps"
     SPLIT = "split"
 
@@ -43,6 +45,13 @@ class ScoreName(StrEnum):
     raps = "raps"
     saps = "saps"
     thr = "thr"
+
+
+class Goal(StrEnum):
+    smallest = "smallest"
+    singletons = "singletons"
+    classes = "classes"
+    sizes = "sizes"
 
 
 class Engine(StrEnum):
@@ -89,7 +98,9 @@ def predict(
     out: Annotated[Path, typer.Option(help="Parquet file for the sets: id, labels, size.")],
     alpha: AlphaOption = 0.05,
     method: Annotated[Method, typer.Option(help="How scores are corrected.")] = Method.SNAPS,
-    score: Annotated[ScoreName, typer.Option(help="The basic score.")] = ScoreName.aps,
+    score: Annotated[
+        ScoreName | None, typer.Option(help="The basic score; default: aps, thr for pooled.")
+    ] = None,
     k: KOption = 20,
     weights: Annotated[
         str | None, typer.Option(help="Fixed weights: 'lam,mu' for snaps, 'mu' for daps.")
@@ -107,11 +118,15 @@ def predict(
 
     Nodes with role calib calibrate; role tune (else valid) chooses the weights, or a part of the
     calibration nodes does. Sets are written for role test, else for every node that is neither
-    calib nor tune.
+    calib nor tune. Method pooled takes the labels of roles train and valid as evidence, unless
+    they tune, and writes no sets for them.
     """
+    import numpy as np
+
     from snaps.errors import SnapsError
     from snaps.files import check_writable
     from snaps.folder import read_folder
+    from snaps.pooled import Pooled
 
     # Before the work is done, not after.
     for path in filter(None, (out, save)):
@@ -132,14 +147,14 @@ def predict(
         )
     similarity = _similarity(data, method, k)
     with _status("Calibrating"):
-        estimator.calibrate(
-            data.graph, data.probs, data.labels, calib, data.tune_nodes, similarity, logits
-        )
+        given = (data.graph, data.probs, data.labels, calib, data.tune_nodes, similarity, logits)
+        if isinstance(estimator, Pooled):
+            estimator.calibrate(*given, known_nodes=data.known_nodes)
+        else:
+            estimator.calibrate(*given)
         asked = data.nodes("test")
         if asked.size == 0:
-            import numpy as np
-
-            used = np.concatenate([calib, data.nodes("tune")])
+            used = np.concatenate([calib, data.nodes("tune"), estimator._evidence_nodes])
             asked = np.setdiff1d(np.arange(data.graph.num_nodes), used)
         sets = estimator.predict_set(asked)
         sets.to_parquet(out)
@@ -158,6 +173,12 @@ def evaluate(
     calib: Annotated[
         int | None, typer.Option(help="Labels spent a split; default: as many as have role calib.")
     ] = None,
+    goal: Annotated[
+        Goal | None,
+        typer.Option(
+            help="Recommend a method: smallest sets, most singletons, balanced classes or sizes."
+        ),
+    ] = None,
     k: KOption = 20,
     logits: LogitsOption = False,
     seed: SeedOption = 0,
@@ -166,7 +187,9 @@ def evaluate(
     """Compare all methods on many random splits of the labelled nodes of a folder.
 
     The pool is every labelled node whose role is calib, test or none. Methods with something to
-    tune use role tune (else valid), or pay for tuning from the labels of a split.
+    tune use role tune (else valid), or pay for tuning from the labels of a split. With --goal a
+    method is recommended, from the tuning nodes alone: role tune (else valid), or the part of the
+    calibration nodes that 'snaps predict' would tune on.
     """
     import numpy as np
 
@@ -207,6 +230,7 @@ def evaluate(
                 seed,
                 similarity,
                 tune_nodes=data.tune_nodes,
+                known_nodes=data.known_nodes,
                 alphas=alphas,
                 logits=logits,
             )
@@ -215,7 +239,30 @@ def evaluate(
                 rows.append({"alpha": level, "method": name, **means})
             advance(1)
     rows.sort(key=lambda row: alphas.index(row["alpha"]))
-    _print_comparison(rows, splits, as_json)
+    advice = None if goal is None else _advice(data, goal, alphas[0], k, seed, similarity, logits)
+    _print_comparison(rows, splits, as_json, advice)
+
+
+def _advice(
+    data: Folder, goal: Goal, alpha: float, k: int, seed: int, similarity: Any, logits: bool
+) -> Advice:
+    """A recommendation for a folder, without any label of a node that calibrates."""
+    from snaps.advisor import advise
+    from snaps.checks import check_alpha
+    from snaps.errors import SnapsError
+    from snaps.tuning import split_budget
+
+    tune = data.tune_nodes
+    if tune is None:
+        calib = data.nodes("calib")
+        calib = calib[data.labels[calib] >= 0]
+        tune, _ = split_budget(calib, data.graph.keys, check_alpha(alpha), seed)
+    if tune.size == 0:
+        raise SnapsError("'--goal' must have nodes of role tune, valid or calib to compare on")
+    return advise(
+        data.graph, data.probs, data.labels, tune, goal.value, alpha=alpha,
+        known_nodes=data.known_nodes, similarity=similarity, logits=logits, k=k, seed=seed,
+    )  # fmt: skip
 
 
 @app.command(epilog="Example: snaps demo --out demo")
@@ -245,7 +292,7 @@ def demo(
 
 def _estimator(
     method: Method,
-    score: ScoreName,
+    score: ScoreName | None,
     alpha: float,
     k: int,
     weights: str | None,
@@ -260,16 +307,19 @@ def _estimator(
         ScoreName.saps: snaps.SAPS(),
         ScoreName.thr: snaps.THR(),
     }
+    default = ScoreName.thr if method is Method.POOLED else ScoreName.aps
     common: dict[str, Any] = {
-        "score": scores[score],
+        "score": scores[score or default],
         "seed": seed,
         "class_conditional": class_conditional,
     }
-    numbers = _numbers(weights, {Method.SNAPS: 2, Method.DAPS: 1, Method.SPLIT: 0}[method], method)
+    numbers = _numbers(weights, {Method.SNAPS: 2, Method.DAPS: 1}.get(method, 0), method)
     estimator: Estimator
     if method is Method.SNAPS:
         pair: Any = "tune" if numbers is None else tuple(numbers)
         estimator = snaps.SNAPS(alpha, k=k, weights=pair, **common)
+    elif method is Method.POOLED:
+        estimator = snaps.Pooled(alpha, k=k, **common)
     elif method is Method.DAPS:
         estimator = snaps.DAPS(alpha, weight="tune" if numbers is None else numbers[0], **common)
     else:
@@ -304,6 +354,7 @@ def _compared(k: int, seed: int) -> dict[str, Estimator]:
         "DAPS": snaps.DAPS(seed=seed),
         "SNAPS": snaps.SNAPS(k=k, seed=seed),
         "SNAPS on THR": snaps.SNAPS(score=snaps.THR(), k=k, seed=seed),
+        "Pooled": snaps.Pooled(k=k, seed=seed),
     }
 
 
@@ -311,7 +362,7 @@ def _similarity(data: Folder, method: Method, k: int) -> Any:
     """The similarity graph with progress, for the methods that need it."""
     from snaps.similarity import similarity_graph
 
-    if method is not Method.SNAPS or data.graph.features is None:
+    if method not in (Method.SNAPS, Method.POOLED) or data.graph.features is None:
         return None
     return similarity_graph(data.graph.features, k, ids=data.graph.keys, progress=True)
 
@@ -325,7 +376,7 @@ def _summary(estimator: Estimator, data: Folder, sets: Any, out: Path) -> dict[s
         "method": type(estimator).__name__,
         "score": repr(estimator.score_),
         "alpha": estimator.alpha,
-        "weights": list(estimator.weights_),
+        "weights": _shares(estimator),
         "threshold": np.asarray(estimator.threshold_).tolist(),
         "calibration_nodes": len(estimator.calib_nodes_),
         "tuning_nodes": len(estimator.tune_nodes_),
@@ -350,16 +401,21 @@ def _summary(estimator: Estimator, data: Folder, sets: Any, out: Path) -> dict[s
     return summary
 
 
+def _shares(estimator: Estimator) -> dict[str, float]:
+    """What each part of the method weighs."""
+    return {name: float(weight) for name, weight in estimator._mixing(estimator.weights_).items()}
+
+
 def _print_prediction(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(_finite(summary)))
         return
     size = summary["size"]
-    lam, mu = summary["weights"]
+    weights = ", ".join(f"{name} {weight:.2f}" for name, weight in summary["weights"].items())
     print(f"{summary['method']} with {summary['score']}, alpha {summary['alpha']:g}")
     print(f"calibrated on {summary['calibration_nodes']} nodes, tuned on {summary['tuning_nodes']}")
     if summary["method"] != "SplitConformal":
-        print(f"weights: own {1 - lam - mu:.2f}, similar {lam:.2f}, linked {mu:.2f}")
+        print(f"weights: {weights}")
     if size is not None:
         print(
             f"{summary['sets']} sets, mean size {size:.3f}, "
@@ -374,9 +430,20 @@ def _print_prediction(summary: dict[str, Any], as_json: bool) -> None:
     print(f"wrote {summary['out']}")
 
 
-def _print_comparison(rows: list[dict[str, Any]], splits: int, as_json: bool) -> None:
+def _print_comparison(
+    rows: list[dict[str, Any]], splits: int, as_json: bool, advice: Advice | None = None
+) -> None:
     if as_json:
-        print(json.dumps(_finite({"splits": splits, "results": rows})))
+        told: dict[str, Any] = {"splits": splits, "results": rows}
+        if advice is not None:
+            told["advice"] = {
+                "goal": advice.goal,
+                "method": advice.name,
+                "runner_up": advice.runner_up,
+                "reason": advice.reason,
+                "results": advice.rows,
+            }
+        print(json.dumps(_finite(told)))
         return
     from rich.console import Console
     from rich.table import Table
@@ -403,6 +470,8 @@ def _print_comparison(rows: list[dict[str, Any]], splits: int, as_json: bool) ->
             style="bold" if row["size"] == best[row["alpha"]] else None,
         )
     Console().print(table)
+    if advice is not None:
+        print(f"Recommended: {advice}")
 
 
 def _finite(value: Any) -> Any:

@@ -47,6 +47,14 @@ class Folder:
                 return nodes
         return None
 
+    @property
+    def known_nodes(self) -> np.ndarray:
+        """Labelled nodes with role train or valid that don't tune: evidence for `Pooled`."""
+        nodes = self.nodes("train", "valid")
+        tune = self.tune_nodes
+        nodes = nodes[self.labels[nodes] >= 0]
+        return nodes if tune is None else np.setdiff1d(nodes, tune)
+
 
 def read_folder(
     folder: str | os.PathLike[str], *, graph_only: bool = False, **options: Any

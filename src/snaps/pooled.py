@@ -224,6 +224,9 @@ class Pooled(Estimator):
         scores = score_table(score, pooled, inputs.keys, self.seed)
         return Fit(score, pool.weights, field, scores, pool.bias)
 
+    def _mixing(self, weights: Any) -> dict[str, float]:
+        return dict(weights)
+
     def _settle(
         self, inputs: Inputs, fit: Fit, calib: np.ndarray, labels: np.ndarray, tune: np.ndarray
     ) -> None:
