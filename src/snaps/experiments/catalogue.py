@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "raps": "tables",
     "ablation": "tables",
     "thirds": "tables",
+    "cfgnn": "cfgnn",
     "accuracy": "accuracy",
     "datasets": "statistics",
 }
