@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import snaps  # noqa: E402
 from snaps.datasets import make_graph  # noqa: E402
 from snaps.experiments import cfgnn as experiment  # noqa: E402
-from snaps.experiments import common, render  # noqa: E402
+from snaps.experiments import common, render, runner  # noqa: E402
 from snaps.experiments.runner import Setting  # noqa: E402
 from snaps.experiments.store import Store  # noqa: E402
 from snaps.models import cfgnn, smoothed_regression  # noqa: E402
@@ -314,6 +314,7 @@ def _silent(label, total):
 def test_experiment_end_to_end(data_dir, tmp_path, monkeypatch):
     monkeypatch.setitem(experiment.CHANGES, "cora_ml", {"warm_up": 10, "max_epochs": 40})
     setting = Setting(Store(tmp_path / "runs"), data_dir, draws=1, splits=20, jobs=1)
+    runner.trained("cora_ml", experiment.MODEL, 0, setting)  # here, without a process of its own
     result = experiment.build("cfgnn", ["cora_ml"], setting, _silent)
     assert [(row["alpha"], row["method"]) for row in result["rows"]] == [
         (alpha, method) for alpha in (0.05, 0.1) for method in ("APS", "CF-GNN", "SNAPS")
