@@ -312,7 +312,9 @@ def _silent(label, total):
 
 
 def test_experiment_end_to_end(data_dir, tmp_path, monkeypatch):
-    monkeypatch.setitem(experiment.CHANGES, "cora_ml", {"warm_up": 10, "max_epochs": 40})
+    monkeypatch.setitem(
+        experiment.CHANGES, "cora_ml", {"residual": True, "warm_up": 10, "max_epochs": 40}
+    )
     setting = Setting(Store(tmp_path / "runs"), data_dir, draws=1, splits=20, jobs=1)
     runner.trained("cora_ml", experiment.MODEL, 0, setting)  # here, without a process of its own
     result = experiment.build("cfgnn", ["cora_ml"], setting, _silent)
