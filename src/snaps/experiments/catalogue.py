@@ -27,6 +27,7 @@ EXPERIMENTS = {
     "ablation": "tables",
     "thirds": "tables",
     "images": "images",
+    "cfgnn": "cfgnn",
     "accuracy": "accuracy",
     "datasets": "statistics",
     "figure1a": "figure1a",

@@ -32,6 +32,8 @@ except ImportError:
 
 # Most entries of the matrix that stands for a whole walk: half a gigabyte.
 _WALK_ENTRIES = 1 << 27
+# The least probability whose logarithm is taken.
+_TINY = 1e-7
 
 
 class Prepared(NamedTuple):
@@ -159,6 +161,58 @@ class GCN(Network):
             hidden = dropout(F.relu(hidden), self.dropout, self.training)
             hidden = self.convolutions[layer + 1](hidden, block)
         return hidden
+
+
+class Corrector(Network):
+    """Layers of graph convolution or one-headed attention, with dropout before each of them.
+
+    The network of CF-GNN (Huang et al. 2023), whose features are another model's probabilities.
+    With `residual` it adds to their logarithms, so that it starts near that model.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        attention: bool,
+        hidden: int = 64,
+        layers: int = 2,
+        dropout: float = 0.5,
+        residual: bool = True,
+    ) -> None:
+        super().__init__()
+        self.attention, self.dropout, self.residual = attention, dropout, residual
+        widths = [num_features, *[hidden] * (layers - 1), num_classes]
+        self.layers = nn.ModuleList(
+            Attention(i, o, 1, 0.0) if attention else Linear(i, o, glorot=True)
+            for i, o in pairwise(widths)
+        )
+
+    def prepare(self, graph: Graph, node_sets: Sequence[np.ndarray]) -> Prepared:
+        adjacency = _with_loops(graph) if self.attention else _normalised(graph)
+        views = []
+        for nodes in node_sets:
+            inwards = _fields(adjacency, nodes, len(self.layers))[::-1]
+            blocks = [
+                _hop(adjacency, to, of) if self.attention else Matrix(adjacency[to][:, of])
+                for of, to in pairwise(inwards)
+            ]
+            views.append((torch.from_numpy(inwards[0]), blocks, torch.from_numpy(nodes)))
+        return Prepared(torch.from_numpy(np.asarray(features_of(graph), np.float32)), views)
+
+    def start(self, shared: Tensor) -> Tensor:
+        return shared
+
+    def finish(self, hidden: Tensor, view: tuple[Tensor, list[Any], Tensor]) -> Tensor:
+        sources, blocks, targets = view
+        probs, hidden = hidden[targets], hidden[sources]
+        for number, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+            hidden = dropout(F.relu(hidden) if number else hidden, self.dropout, self.training)
+            # An attention layer takes the values that its sources send.
+            values = hidden @ layer.weight if isinstance(layer, Attention) else hidden
+            hidden = layer(values, block)
+        return hidden + torch.log(probs.clamp_min(_TINY)) if self.residual else hidden
 
 
 class APPNP(Network):
