@@ -18,7 +18,9 @@ import small
 import snaps
 from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
 from snaps.cli import main
+from snaps.datasets import make_graph
 from snaps.folder import write_folder
+from snaps.models import smoothed_regression
 
 SNAPS = str(Path(sys.executable).with_name("snaps"))
 PREDICT, EVALUATE = ["predict", "g", "--out", "sets.parquet"], ["evaluate", "g"]
@@ -191,7 +193,7 @@ def test_the_report_of_predict(here, run):
         "method": "SNAPS",
         "score": "APS(randomized=True)",
         "alpha": 0.2,
-        "weights": list(cp.weights_),
+        "weights": cp._mixing(cp.weights_),
         "threshold": cp.threshold_,
         "calibration_nodes": 15,
         "tuning_nodes": 15,
@@ -214,6 +216,11 @@ def test_the_report_of_predict(here, run):
         (["--score", "thr"], snaps.SNAPS(0.2, score=snaps.THR())),
         (["--method", "daps", "--seed", 3], snaps.DAPS(0.2, seed=3)),
         (["--method", "daps", "--weights", "0.4"], snaps.DAPS(0.2, weight=0.4)),
+        (["--method", "pooled"], snaps.Pooled(0.2)),
+        (
+            ["--method", "pooled", "--score", "aps", "--k", 4],
+            snaps.Pooled(0.2, score=snaps.APS(), k=4),
+        ),
         (["--method", "split"], snaps.SplitConformal(0.2)),
         (["--method", "split", "--score", "raps"], snaps.SplitConformal(0.2, score=snaps.RAPS())),
         (["--method", "split", "--score", "saps"], snaps.SplitConformal(0.2, score=snaps.SAPS())),
@@ -224,7 +231,7 @@ def test_methods_and_scores(here, run, options, method):
     report = predict(run, *options)
     cp = small.calibrated(method, named=True)
     assert read_sets() == as_read(cp.predict_set(TEST))
-    assert report["weights"] == list(cp.weights_) and report["score"] == repr(cp.score_)
+    assert report["weights"] == cp._mixing(cp.weights_) and report["score"] == repr(cp.score_)
 
 
 def roles_of(**nodes):
@@ -535,3 +542,44 @@ def test_a_stop_between_the_files_leaves_whole_files(here, run, monkeypatch):
     code, out, err = run(*PREDICT, "--alpha", 0.2, "--save", "cp.npz")
     assert (code, out, err) == (128 + signal.SIGINT, "", "")
     assert len(read_sets()) == 30 and sorted(os.listdir(here)) == ["g", "sets.parquet"]
+
+
+# ---- pooled evidence and advice ------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(here):
+    """A folder in which some nodes trained the classifier and some tune."""
+    data = make_graph(900, 4, seed=3)
+    probs = smoothed_regression(data.graph, data.labels, np.arange(80))
+    roles = np.full(900, "test", "U5")
+    for role, nodes in {"train": (0, 80), "tune": (80, 330), "calib": (330, 530)}.items():
+        roles[slice(*nodes)] = role
+    write_folder("made", data.graph, probs, data.labels, roles)
+    return data, probs
+
+
+def test_pooled_takes_training_labels_as_evidence(made, run):
+    data, probs = made
+    code, out, err = run("predict", "made", "--method", "pooled", "--out", "s.parquet", "--json")
+    assert (code, err) == (0, "")
+    cp = snaps.Pooled(0.05).calibrate(
+        data.graph, probs, data.labels, np.arange(330, 530), np.arange(80, 330),
+        known_nodes=np.arange(80),
+    )  # fmt: skip
+    assert json.loads(out)["weights"] == pytest.approx(cp.weights_, rel=1e-6)
+    assert json.loads(out)["size"] == cp.predict_set(np.arange(530, 900)).sizes.mean()
+
+
+def test_a_goal_is_answered_with_a_method_and_a_reason(made, run):
+    code, out, err = run("evaluate", "made", "--goal", "smallest", "--splits", 5)
+    assert (code, err) == (0, "")
+    assert "Recommended: " in out and "the runner-up (goal smallest" in out
+    code, out, err = run("evaluate", "made", "--goal", "classes", "--splits", 5, "--json")
+    advice = json.loads(out)["advice"]
+    assert advice["goal"] == "classes" and advice["method"] in advice["reason"]
+
+
+def test_a_goal_that_does_not_exist(made, run):
+    code, _, err = run("evaluate", "made", "--goal", "tiny")
+    assert code == 2 and "'tiny' is not one of" in err
