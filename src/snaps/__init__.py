@@ -16,6 +16,7 @@ from snaps.scores import APS, RAPS, SAPS, THR, Score
 from snaps.sets import PredictionSets
 from snaps.similarity import similarity_graph
 from snaps.splits import evaluate_splits
+from snaps.structure import structural_features
 
 __version__ = "0.1.0"
 
@@ -36,4 +37,5 @@ __all__ = [
     "load",
     "metrics",
     "similarity_graph",
+    "structural_features",
 ]

@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "raps": "tables",
     "ablation": "tables",
     "thirds": "tables",
+    "heterophily": "heterophily",
     "accuracy": "accuracy",
     "datasets": "statistics",
 }
