@@ -8,6 +8,7 @@ Three lines from any classifier's probabilities to sets that hold the true label
 """
 
 from snaps import images, metrics
+from snaps.advisor import advise
 from snaps.errors import SnapsError, SnapsWarning
 from snaps.graph import Graph
 from snaps.persistence import load
@@ -17,6 +18,7 @@ from snaps.scores import APS, RAPS, SAPS, THR, Score
 from snaps.sets import PredictionSets
 from snaps.similarity import similarity_graph
 from snaps.splits import evaluate_splits
+from snaps.structure import structural_features
 
 __version__ = "0.1.0"
 
@@ -40,4 +42,5 @@ __all__ = [
     "load",
     "metrics",
     "similarity_graph",
+    "structural_features",
 ]

@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "thirds": "tables",
     "images": "images",
     "cfgnn": "cfgnn",
+    "heterophily": "heterophily",
     "accuracy": "accuracy",
     "datasets": "statistics",
     "figure1a": "figure1a",

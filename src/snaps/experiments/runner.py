@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import lru_cache
@@ -66,6 +66,11 @@ def dataset(name: str, setting: Setting) -> Dataset:
     return _dataset(name, setting.data_dir)[0]
 
 
+def data_mark(name: str, setting: Setting) -> str:
+    """A fingerprint of a dataset's graph, features and labels."""
+    return _dataset(name, setting.data_dir)[1]
+
+
 def _model_key(model: str, name: str) -> str:
     """The OGBN graphs have deeper models of their own."""
     return {"ogbn_arxiv": "gcn-arxiv", "ogbn_products": "gcn-products"}.get(name, model)
@@ -119,11 +124,24 @@ def train_missing(
     ]
     tell = advance or (lambda count: None)
     tell(len(wanted) - len(missing))
-    if not missing:
+    in_processes(_train_cell, [(name, model, draw) for name, draw in missing], setting, tell)
+
+
+def in_processes(
+    work: Callable[..., None],
+    pieces: Sequence[tuple[Any, ...]],
+    setting: Setting,
+    tell: Advance,
+) -> None:
+    """Call `work(*piece, setting)` for each piece, a process a core; a single one here."""
+    if len(pieces) <= 1:
+        for piece in pieces:
+            work(*piece, setting)
+            tell(1)
         return
-    workers = min(setting.jobs, len(missing))
+    workers = min(setting.jobs, len(pieces))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        pending = [pool.submit(_train_cell, name, model, draw, setting) for name, draw in missing]
+        pending = [pool.submit(work, *piece, setting) for piece in pieces]
         try:
             for done in as_completed(pending):
                 done.result()

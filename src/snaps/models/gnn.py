@@ -20,6 +20,7 @@ from snaps.checks import (
 )
 from snaps.errors import SnapsError, require
 from snaps.graph import Graph
+from snaps.models.fsgnn import FSGNN
 from snaps.models.networks import APPNP, GAT, GCN, MLP, Network, Wrapped, features_of
 from snaps.models.training import fit, load_weights, save_weights, seeded, threads_set
 
@@ -35,6 +36,7 @@ __all__ = [
     "Settings",
     "TrainingResult",
     "build",
+    "embed",
     "load_weights",
     "predict",
     "save_weights",
@@ -55,18 +57,25 @@ class Settings:
         Its keyword arguments.
     learning_rate, weight_decay : float
         Of Adam.
+    parts : mapping
+        Options of Adam for parts of the network, by their names, in place of these two:
+        `{"attention": {"lr": 0.04, "weight_decay": 0.1}}`.
     max_epochs : int
         Most epochs.
     patience : int
         Stop after this many epochs, over the whole training, without a better validation loss.
+    resets : bool
+        Count these epochs anew after each better validation loss.
     """
 
     network: Callable[..., nn.Module]
     options: Mapping[str, Any] = field(default_factory=dict)
     learning_rate: float = 0.01
     weight_decay: float = 0.0
+    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     max_epochs: int = 10_000
     patience: int = 100
+    resets: bool = False
 
 
 PAPER = {
@@ -83,6 +92,21 @@ PAPER = {
     ),
     "gcn-products": Settings(
         GCN, {"hidden": 256, "layers": 3, "dropout": 0.5}, max_epochs=300, patience=300
+    ),
+    "fsgnn-chameleon": Settings(
+        FSGNN,
+        {"dropout": 0.5},
+        learning_rate=0.005,
+        parts={"attention": {"weight_decay": 0.1}},
+        max_epochs=1500,
+        resets=True,
+    ),
+    "fsgnn-squirrel": Settings(
+        FSGNN,
+        {"dropout": 0.7},
+        parts={"attention": {"lr": 0.04, "weight_decay": 0.1}, "last": {"weight_decay": 1e-3}},
+        max_epochs=1500,
+        resets=True,
     ),
 }
 """The paper's models by name."""
@@ -135,9 +159,10 @@ def train(
     Parameters
     ----------
     model : str, Settings or Module
-        'gcn', 'gat', 'appnp' or 'mlp' with the paper's settings, 'gcn-arxiv', 'gcn-products'; or
-        your settings; or a module that maps `(x, edge_index)` to the logits of all nodes, as in
-        PyTorch Geometric, which is then trained in place.
+        'gcn', 'gat', 'appnp' or 'mlp' with the paper's settings, 'gcn-arxiv', 'gcn-products',
+        'fsgnn-chameleon', 'fsgnn-squirrel'; or your settings; or a module that maps
+        `(x, edge_index)` to the logits of all nodes, as in PyTorch Geometric, which is then
+        trained in place.
     graph : Graph
         With features. Sparse features stay sparse, except for a module of your own.
     labels : array (n,)
@@ -193,12 +218,15 @@ def train(
         losses = _losses(_network(module), graph, labels, train_nodes, valid_nodes)
         if optimizer is None:
             optimizer = torch.optim.Adam(
-                module.parameters(),
+                _groups(module, settings),
                 lr=settings.learning_rate,
                 weight_decay=settings.weight_decay,
                 fused=True,  # eight times faster here than torch's default
             )
-        outcome = fit(module, optimizer, losses, max_epochs=max_epochs, patience=patience)
+        outcome = fit(
+            module, optimizer, losses,
+            max_epochs=max_epochs, patience=patience, resets=settings.resets,
+        )  # fmt: skip
         logits = predict(module, graph, threads=threads)
     seconds = time.perf_counter() - began
     return TrainingResult(logits, *outcome, seconds, dict(module.state_dict()))
@@ -223,6 +251,38 @@ def predict(module: nn.Module, graph: Graph, *, threads: int = 1) -> np.ndarray:
     with torch.no_grad(), threads_set(threads):
         logits: np.ndarray = network(graph).numpy()
     return logits
+
+
+def embed(module: nn.Module, graph: Graph, *, threads: int = 1) -> np.ndarray:
+    """Embeddings of every node, (n, d) float32: what the last layer of an FSGNN reads.
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> graph = make_graph(100, 3, seed=0).graph
+    >>> embed(build("fsgnn-chameleon", graph.features.shape[1], 3), graph).shape
+    (100, 448)
+    """
+    if not isinstance(module, FSGNN):
+        raise SnapsError(f"'module' must be an FSGNN, got {type(module).__name__}")
+    with torch.no_grad(), threads_set(threads):
+        embeddings: np.ndarray = module.embed(graph).numpy()
+    return embeddings
+
+
+def _groups(module: nn.Module, settings: Settings) -> list[dict[str, Any]]:
+    """The parameters as Adam wants them: those of each named part, and the rest."""
+    names = {name.split(".")[0] for name, _ in module.named_parameters()}
+    unknown = sorted(set(settings.parts) - names)
+    if unknown:
+        known = ", ".join(sorted(names))
+        raise SnapsError(f"'parts' must be among the network's {known}, got {unknown[0]!r}")
+    groups: dict[str, dict[str, Any]] = {"": {"params": []}}
+    groups |= {name: {"params": [], **options} for name, options in settings.parts.items()}
+    for name, parameter in module.named_parameters():
+        part = name.split(".")[0]
+        groups[part if part in groups else ""]["params"].append(parameter)
+    return list(groups.values())
 
 
 def _settings(model: str | Settings | nn.Module) -> Settings:

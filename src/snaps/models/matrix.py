@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numba
 import numpy as np
@@ -62,6 +62,16 @@ def _multiply(
     return out
 
 
+class Constant(Protocol):
+    """A constant linear map by rows, and its transpose, as the loops that run it want them."""
+
+    @property
+    def rows(self) -> Any: ...
+
+    @property
+    def columns(self) -> Any: ...
+
+
 class TwoWay:
     """A SciPy matrix by rows and, once a gradient asks for it, by columns."""
 
@@ -106,7 +116,7 @@ class Matrix:
     def __matmul__(self, other: Tensor) -> Tensor:
         """Multiply with a tensor (columns, width), or with each of a stack (b, columns, width)."""
         if self._sparse is not None:
-            return _product(self._sparse, _times, other)
+            return product(self._sparse, times, other)
         if other.ndim == 2:
             return self._dense @ other
         # One wide product instead of several narrow ones.
@@ -133,12 +143,12 @@ class Walk:
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """Multiply with a tensor (n, width)."""
-        return _product(self._step, self._run, other)
+        return product(self._step, self._run, other)
 
     def _run(self, step: CSR, start: np.ndarray) -> np.ndarray:
         place, home = start, np.float32(self.teleport) * start
         for _ in range(self.hops):
-            place = _times(step, place)
+            place = times(step, place)
             place += home
         return place
 
@@ -154,14 +164,19 @@ def product_cost(values: Any) -> float:
     return min(float(values.nnz), dense) if sp.issparse(values) else dense
 
 
-def _times(csr: CSR, dense: np.ndarray) -> np.ndarray:
+def times(csr: CSR, dense: np.ndarray) -> np.ndarray:
+    """Multiply a matrix with each of a stack (b, columns, width)."""
     out: np.ndarray = _multiply(*csr, dense)
     return out
 
 
-def _product(
-    constant: TwoWay, run: Callable[[CSR, np.ndarray], np.ndarray], other: Tensor
+def product(
+    constant: Constant, run: Callable[[Any, np.ndarray], np.ndarray], other: Tensor
 ) -> Tensor:
+    """`run(constant.rows, other)`, whose gradient is `run(constant.columns, ...)`.
+
+    `other` is a tensor (n, width), or a stack (b, n, width).
+    """
     out: Tensor = _Product.apply(other if other.ndim == 3 else other[None], constant, run)
     return out if other.ndim == 3 else out[0]
 
@@ -171,7 +186,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, dense: Tensor, constant: TwoWay, run: Callable[[CSR, np.ndarray], np.ndarray]
+        ctx: Any, dense: Tensor, constant: Constant, run: Callable[[Any, np.ndarray], np.ndarray]
     ) -> Tensor:
         ctx.constant, ctx.run = constant, run
         return torch.from_numpy(run(constant.rows, dense.contiguous().numpy()))

@@ -35,6 +35,7 @@ def fit(
     *,
     max_epochs: int,
     patience: int,
+    resets: bool = False,
 ) -> Fit:
     """Minimise the training loss, and keep the weights with the least validation loss.
 
@@ -51,6 +52,8 @@ def fit(
     patience : int
         Stop after this many epochs that did not improve the validation loss. They are counted over
         the whole training, as the paper's authors do: an improvement does not reset the count.
+    resets : bool
+        An improvement does reset it.
 
     Returns
     -------
@@ -63,6 +66,7 @@ def fit(
         if (loss := float(valid_loss)) < best_loss:
             best_loss, best_epoch = loss, epoch
             best = {name: value.detach().clone() for name, value in module.state_dict().items()}
+            wasted = 0 if resets else wasted
         else:
             wasted += 1
         if wasted >= patience or epoch == max_epochs:
