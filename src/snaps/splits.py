@@ -131,16 +131,37 @@ def evaluate_splits(
         check_disjoint(tune, "tune_nodes", nodes, "'pool'")
     others = {"'pool'": nodes} if tune is None else {"'pool'": nodes, "'tune_nodes'": tune}
     inputs = with_known(inputs, known_nodes, known, others)
+    out = evaluate_inputs(
+        methods, inputs, known, nodes, budget, n_splits, seed, tune=tune, n_tune=n_tune,
+        levels=levels,
+    )  # fmt: skip
+    return out if isinstance(method, Mapping) else out[""]
+
+
+def evaluate_inputs(
+    methods: Mapping[str, Estimator],
+    inputs: Inputs,
+    labels: np.ndarray,
+    pool: np.ndarray,
+    budget: int,
+    n_splits: int,
+    seed: int,
+    *,
+    tune: np.ndarray | None = None,
+    n_tune: int | None = None,
+    levels: list[Fraction] | None = None,
+) -> dict[str, dict[str, np.ndarray]]:
+    """`evaluate_splits` after all checks; `levels` None means each method's own."""
     out = {}
     for name, one in methods.items():
         rows = [
-            _at_level(one, inputs, known, nodes, budget, n_splits, seed, tune, n_tune, alpha)
+            _at_level(one, inputs, labels, pool, budget, n_splits, seed, tune, n_tune, alpha)
             for alpha in levels or [check_alpha(one.alpha)]
         ]
         out[name] = rows[0] if levels is None else {
             key: np.stack([row[key] for row in rows]) for key in rows[0]
         }  # fmt: skip
-    return out if isinstance(method, Mapping) else out[""]
+    return out
 
 
 def _at_level(

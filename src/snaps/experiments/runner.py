@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -173,17 +173,30 @@ def trained(name: str, model: str, draw: int, setting: Setting) -> Trained:
 
 def similarity(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
     """A dataset's similarity graph, and the processor time it took to make."""
+    return _near(name, setting, "similarity", lambda graph: graph.features)
+
+
+def context(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
+    """The context graph of pooled evidence, and the processor time it took to make."""
+    from snaps.evidence import context_features
+
+    return _near(name, setting, "context", context_features)
+
+
+def _near(
+    name: str, setting: Setting, kind: str, features: Callable[[Any], Any]
+) -> tuple[sp.csr_array, float]:
     from snaps.similarity import similarity_graph
 
     data, data_mark = _dataset(name, setting.data_dir)
     cell = f"{name}-{fingerprint(VERSION, data_mark, K, CANDIDATES.get(name))}"
-    arrays = setting.store.read_arrays("similarity", cell)
+    arrays = setting.store.read_arrays(kind, cell)
     n = data.graph.num_nodes
     if arrays is None:
         _warm_up()
         began = time.process_time()
         graph = similarity_graph(
-            data.graph.features, K, ids=data.graph.keys, candidates=CANDIDATES.get(name)
+            features(data.graph), K, ids=data.graph.keys, candidates=CANDIDATES.get(name)
         )
         seconds = time.process_time() - began
         arrays = {
@@ -192,7 +205,7 @@ def similarity(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
             "indptr": graph.indptr,
             "cpu_seconds": np.array(seconds),
         }
-        setting.store.write_arrays("similarity", cell, arrays)
+        setting.store.write_arrays(kind, cell, arrays)
     matrix = sp.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(n, n))
     return matrix, float(arrays["cpu_seconds"])
 
@@ -268,3 +281,8 @@ def kept(name: str, depends: Iterable[Any], setting: Setting, make: Callable[[],
         known = make()
         setting.store.write_json("cells", cell, known)
     return known
+
+
+def with_draws(setting: Setting, draws: int) -> Setting:
+    """The same setting with another number of draws."""
+    return replace(setting, draws=draws)

@@ -1,0 +1,159 @@
+"""How many labels pooled evidence needs: size against tuning and calibration nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snaps.estimator import Estimator
+from snaps.experiments import common, drawing, runner
+from snaps.experiments.common import Cells, Result, Track
+from snaps.experiments.pooled import means, prepare
+from snaps.experiments.runner import Setting
+from snaps.pooled import Pooled
+from snaps.predictor import SNAPS
+from snaps.splits import evaluate_inputs
+
+MODEL, ALPHA = "gcn", 0.05
+TUNING, CALIBRATION = (25, 50, 100, 250, 500), (50, 100, 250, 500)
+MOST = 500  # of the one while the other varies
+
+
+def _methods(seed: int) -> dict[str, Estimator]:
+    return {
+        "SNAPS, 1/3": SNAPS(ALPHA, weights=(1 / 3, 1 / 3), seed=seed),
+        "SNAPS": SNAPS(ALPHA, seed=seed),
+        "Pooled": Pooled(ALPHA, seed=seed),
+    }
+
+
+def _cell(dataset: str, draw: int, n_tune: int, n_calib: int, setting: Setting) -> dict[str, Any]:
+    def make() -> dict[str, Any]:
+        data = runner.dataset(dataset, setting)
+        inputs, nodes = prepare(dataset, MODEL, draw, setting)
+        seed = runner.draw_seed(setting, draw)
+        out = {}
+        for name, method in _methods(seed).items():
+            # Fixed weights leave the tuning nodes unused: the same labels calibrate all three.
+            share = n_tune if method.needs_tuning else 0
+            found = evaluate_inputs(
+                {name: method}, inputs, data.labels, nodes.pool, share + n_calib, setting.splits,
+                seed, n_tune=share,
+            )  # fmt: skip
+            out[name] = means(found[name])
+        return out
+
+    mark = runner.mark(dataset, setting, MODEL, draw)
+    depends = (mark, "labels", n_tune, n_calib, *runner.settled(setting))
+    name = f"{dataset}-{MODEL}-pooled-labels-{n_tune}-{n_calib}-{draw}"
+    return runner.kept(name, depends, setting, make)
+
+
+def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:
+    """Vary one number of labels at a time."""
+    names, skipped = common.present(datasets, common.EIGHT, setting)
+    with track(f"{name}: training {MODEL}", len(names) * setting.draws) as advance:
+        runner.train_missing(names, MODEL, setting, advance)
+    wanted = [("tuning", t, MOST) for t in TUNING] + [("calibration", MOST, c) for c in CALIBRATION]
+    rows = []
+    with track(f"{name}: prediction sets", len(names) * len(wanted) * setting.draws) as advance:
+        for dataset in names:
+            for varied, n_tune, n_calib in wanted:
+                cells = []
+                for draw in range(setting.draws):
+                    cells.append(_cell(dataset, draw, n_tune, n_calib, setting))
+                    advance(1)
+                for method in _methods(0):
+                    row = {"dataset": dataset, "alpha": ALPHA, "method": method, "varied": varied}
+                    row |= common.over_draws([cell[method] for cell in cells], ALPHA, setting)
+                    rows.append(row | {"n_tune": n_tune, "n_calib": n_calib})
+    return {
+        "table": name,
+        "title": f"Size against labels spent, {MODEL.upper()} at alpha = {ALPHA:g}",
+        "settings": common.settings(setting),
+        "rows": rows,
+        "averages": _averages(rows),
+        "notes": common.notes(names, setting),
+        "skipped": skipped,
+    }
+
+
+def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean over the datasets of the size relative to that of fixed SNAPS with the same labels."""
+    out = []
+    groups = dict.fromkeys((r["varied"], r["n_tune"], r["n_calib"], r["method"]) for r in rows)
+    for varied, n_tune, n_calib, method in groups:
+        mine, base = (
+            [
+                row["size"]
+                for row in rows
+                if (row["varied"], row["n_tune"], row["n_calib"]) == (varied, n_tune, n_calib)
+                and row["method"] == name
+            ]
+            for name in (method, "SNAPS, 1/3")
+        )
+        ratio = float(np.mean(np.array(mine) / np.array(base)))
+        out.append(
+            {
+                "varied": varied,
+                "n_tune": n_tune,
+                "n_calib": n_calib,
+                "method": method,
+                "size": float(np.mean(mine)),
+                "to_fixed": ratio - 1,
+            }
+        )
+    return out
+
+
+def layout(result: Result) -> tuple[list[str], Cells]:
+    """A row a number of labels and method, a column a dataset."""
+    names = list(common.by_dataset(result["rows"]))
+    header = ["varied", "tuning", "calibration", "method", *map(common.display, names), "to 1/3"]
+    rows = []
+    for mean in result["averages"]:
+        mine = {
+            row["dataset"]: row
+            for row in result["rows"]
+            if all(row[key] == mean[key] for key in ("varied", "n_tune", "n_calib", "method"))
+        }
+        sizes = [common.with_error(mine[name]["size"], mine[name]["size_se"]) for name in names]
+        counts = [mean["varied"], str(mean["n_tune"]), str(mean["n_calib"]), mean["method"]]
+        rows.append([*counts, *sizes, f"{mean['to_fixed']:+.1%}"])
+    return header, rows
+
+
+def remarks(result: Result) -> list[str]:
+    """What the last column says, and whether coverage is lawful."""
+    return [
+        "'to 1/3': size against SNAPS with lam = mu = 1/3 on the same calibration nodes, averaged "
+        "over the graphs",
+        common.lawful(result["rows"]),
+    ]
+
+
+def draw(result: Result) -> Any:
+    """Mean size relative to fixed SNAPS, over the number of tuning and of calibration nodes."""
+    figure, axes = drawing.panels(1, 2, 4.0, 3.2)
+    for panel, varied, key in zip(
+        axes[0], ("tuning", "calibration"), ("n_tune", "n_calib"), strict=True
+    ):
+        counts: list[int] = []
+        for place, method in enumerate(_methods(0)):
+            mine = [
+                row
+                for row in result["averages"]
+                if row["varied"] == varied and row["method"] == method
+            ]
+            counts = [row[key] for row in mine]
+            sizes = [100 * row["to_fixed"] for row in mine]
+            panel.plot(counts, sizes, label=method, **drawing.style(place))
+        panel.set_xscale("log")
+        panel.set_xticks(counts, [str(count) for count in counts])
+        panel.minorticks_off()
+        panel.set_xlabel(f"{varied} nodes ({MOST} of the other)")
+        panel.grid(alpha=0.3)
+    axes[0][0].set_ylabel("size against fixed SNAPS, %")
+    axes[0][0].legend()
+    return figure
