@@ -393,3 +393,36 @@ def test_known_nodes_of_another_role_are_refused():
             snaps.Pooled(0.2, k=5), small.graph(), PROBS, LABELS, np.arange(60), 30,
             known_nodes=[3],
         )  # fmt: skip
+
+
+# ---- the tables ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["pooled", "pooled-parts", "pooled-labels"])
+def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
+    """On a made graph with a quick classifier in place of the trained models."""
+    from snaps.experiments import catalogue, render, runner
+    from snaps.experiments.store import Store
+
+    data = make_graph(1400, 3, seed=5)
+    monkeypatch.setattr(runner, "_dataset", lambda name, folder: (data, "made"))
+    monkeypatch.setattr(runner, "train_missing", lambda *_: None)
+
+    def trained(name, model, draw, setting):
+        nodes = runner.draw_nodes(data, setting.seed, draw)
+        probs = smoothed_regression(data.graph, data.labels, nodes.train)
+        return runner.Trained(np.log(probs), 0.5, 1.0, 1)
+
+    monkeypatch.setattr(runner, "trained", trained)
+    setting = runner.Setting(Store(tmp_path / "runs"), draws=2, splits=10)
+    track = lambda label, total: snaps.progress.track(False, label, total)  # noqa: E731
+    result = catalogue.find(table).build(table, ["cora_ml"], setting, track)
+    assert all(row["inside_law"] for row in result["rows"])
+    sizes = {row["method"]: row["size"] for row in result["rows"]}
+    if table != "pooled-parts":
+        assert sizes["Pooled"] < sizes["SNAPS"]
+    names = {path.suffix for path in render.write(result, tmp_path / "out")}
+    assert {".json", ".csv", ".md"} <= names
+    assert "CoraML" in (tmp_path / "out" / f"{table}.md").read_text()
+    again = catalogue.find(table).build(table, ["cora_ml"], setting, track)
+    assert again["rows"] == result["rows"]

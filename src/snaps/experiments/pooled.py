@@ -243,10 +243,10 @@ def remarks(result: Result) -> list[str]:
     spent = result["cpu_seconds"]
     snaps = spent["similarity"] + spent["SNAPS"]
     mine = spent["similarity"] + spent["context"] + spent["Pooled"]
+    gats = min(result["settings"]["draws"], common.GAT_DRAWS)
     return [
-        f"GAT: {min(result['settings']['draws'], common.GAT_DRAWS)} draws; class gap, worst class and "
-        f"SSCV over {SPLITS_OF_BALANCE} splits; accuracy of the classifier beside SNAPS, of the "
-        "pooled probabilities beside Pooled",
+        f"GAT: {gats} draws; class gap, worst class and SSCV over {SPLITS_OF_BALANCE} "
+        "splits; accuracy of the classifier beside SNAPS, of the pool beside Pooled",
         f"Pooled larger than SNAPS in {len(larger)} of {len(pooled)} cells"
         + (f": {', '.join(told)}" if told else ""),
         f"Processor time a draw, GCN at {ALPHAS[0]:g}, all graphs: SNAPS {snaps:.1f} s, pooled "
