@@ -34,9 +34,8 @@ def test_the_best_at_a_goal_comes_first(case, goal):
     assert len(str(advice).splitlines()) == 2 + len(advice.rows)
 
 
-def test_smallest_sets_come_from_neighbours(case):
+def test_advice_on_size_beats_the_plain_method(case):
     advice = snaps.advise(*case, TUNE, alpha=0.1, known_nodes=TRAIN)
-    assert advice.name.startswith(("Pooled", "SNAPS"))
     by_name = {row["method"]: row["size"] for row in advice.rows}
     assert by_name[advice.name] < by_name["APS"]
 

@@ -1,13 +1,14 @@
 """Image classifiers: APS against SNAPS on the outputs of networks, without any link.
 
-A tenth of the items fits the temperature. The rest is halved at random into calibration and test
-items, once a trial.
+A tenth of the items fits the temperature, and the weights of pooled evidence. The rest is halved at
+random into calibration and test items, once a trial.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,10 @@ from snaps.images import (
     neighbours,
     temperature,
 )
+from snaps.pooled import Pooled
 from snaps.predictor import SplitConformal
+from snaps.scores import THR
+from snaps.similarity import similarity_graph
 
 VERSION = 1  # raise it when a change of code changes what a cell holds
 ALPHAS = (0.05, 0.1)
@@ -45,6 +49,8 @@ METHODS: dict[str, Callable[..., Estimator]] = {
     "APS": SplitConformal,
     "SNAPS": EmbeddedSNAPS,
     PAPER_ROW: PaperVariant,
+    "THR": partial(SplitConformal, score=THR()),
+    "Pooled": Pooled,
 }
 AVERAGED = ("coverage", "size", "size_nonempty", "sscv")
 
@@ -115,14 +121,22 @@ class _Items:
         self.logits = outputs.logits[pool].astype(np.float64) / self.temperature
         self.labels = outputs.labels[pool]
         self.graph = Graph(None, outputs.features[pool], ids=pool)
-        self._near: sp.csr_array | None = None
+        # The same with the part set aside behind, for a method that tunes on it.
+        everyone = np.concatenate([pool, apart])
+        self.all_logits = outputs.logits[everyone].astype(np.float64) / self.temperature
+        self.all_labels = outputs.labels[everyone]
+        self.all_graph = Graph(None, outputs.features[everyone], ids=everyone)
+        self.apart = np.arange(len(pool), len(everyone))
 
-    @property
+    @cached_property
     def near(self) -> sp.csr_array:
         """Everyone's neighbours, made when first needed."""
-        if self._near is None:
-            self._near = neighbours(self.graph.features, ids=self.graph.keys)
-        return self._near
+        return neighbours(self.graph.features, ids=self.graph.keys)
+
+    @cached_property
+    def all_near(self) -> sp.csr_array:
+        """The similarity graph of everyone, with the part set aside."""
+        return similarity_graph(self.all_graph.features, Pooled().k, ids=self.all_graph.keys)
 
     def top(self, k: int) -> float:
         """Share of items whose label is among the k likeliest."""
@@ -145,7 +159,7 @@ def _read(path: Path, seed: int) -> _Items:
 
 def _trial(stem: str, items: _Items, trial: int, setting: Setting) -> dict[str, Any]:
     """What each method gave at each level, for one choice of who calibrates."""
-    cell = f"{stem}-{trial}-{fingerprint(items.mark, trial, ALPHAS, K, ETA)}"
+    cell = f"{stem}-{trial}-{fingerprint(items.mark, trial, ALPHAS, K, ETA, [*METHODS])}"
     known = setting.store.read_json("images", cell)
     if known is not None:
         return known
@@ -156,16 +170,23 @@ def _trial(stem: str, items: _Items, trial: int, setting: Setting) -> dict[str, 
     given = (items.graph, items.logits, items.labels, calib)
     result: dict[str, Any] = {"n_calib": len(calib), "n_test": len(test), "methods": {}}
     for name, kind in METHODS.items():
-        similarity = items.near if kind is EmbeddedSNAPS else None
         method = kind(ALPHAS[0], seed=seed)
-        method.calibrate(*given, similarity=similarity, logits=True)
+        if isinstance(method, Pooled):
+            method.calibrate(
+                items.all_graph, items.all_logits, items.all_labels, calib, items.apart,
+                items.all_near, logits=True,
+            )  # fmt: skip
+        else:
+            similarity = items.near if kind is EmbeddedSNAPS else None
+            method.calibrate(*given, similarity=similarity, logits=True)
+        truth = items.all_labels if isinstance(method, Pooled) else items.labels
         for alpha in ALPHAS:
             sets = method.predict_set(test, alpha)
             result["methods"][f"{name} {alpha:g}"] = {
-                "coverage": metrics.coverage(sets, items.labels),
+                "coverage": metrics.coverage(sets, truth),
                 "size": metrics.size(sets),
                 "size_nonempty": metrics.size_nonempty(sets),
-                "sscv": metrics.sscv(sets, items.labels, alpha),
+                "sscv": metrics.sscv(sets, truth, alpha),
             }
     setting.store.write_json("images", cell, result)
     return result
@@ -186,7 +207,7 @@ def _rows(stem: str, items: _Items, cells: list[dict[str, Any]]) -> list[dict[st
             n, m = cells[0]["n_calib"], cells[0]["n_test"]
             row |= common.against_law(row["coverage"], n, m, alpha, len(cells))
             for paper in common.published()["images"]:
-                same = (paper_model, alpha, "APS" if method == "APS" else "SNAPS")
+                same = (paper_model, alpha, "SNAPS" if method == PAPER_ROW else method)
                 if (paper["model"], paper["alpha"], paper["method"]) == same:
                     row |= {f"paper_{key}": paper[key] for key in ("coverage", "size", "sscv")}
             rows.append(row)
