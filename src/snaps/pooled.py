@@ -213,7 +213,10 @@ class Pooled(Estimator):
         # In the order of their ids: the fit then does not depend on the order of the nodes.
         nodes = nodes[np.argsort(inputs.keys[nodes])]
         if enough(len(nodes), alpha):
-            pool = fit_pool({k: v[nodes] for k, v in field.parts.items()}, labels[nodes])
+            # The fit knows no level and no score, so those that share these inputs share it.
+            own = {name: part[nodes] for name, part in field.parts.items()}
+            key = ("pool", self.k, tuple(own), nodes.tobytes(), labels[nodes].tobytes())
+            pool = inputs.once(key, partial(fit_pool, own, labels[nodes]))
         else:
             pool = equal_pool(tuple(field.parts), inputs.probs.shape[1])
             warn_untuned(len(nodes), "equal weights and no biases")

@@ -24,7 +24,7 @@ ALPHA = 0.05
 DATASETS = ("cora_ml", "citeseer", "amazon_computers")
 METHODS = ("APS", "SNAPS")
 
-# In the captions of the paper's figures, where one model was calibrated once.
+# In the captions of the paper's figures.
 CAPTIONS = {
     ("cora_ml", "APS"): 3.29,
     ("cora_ml", "SNAPS"): 1.29,
