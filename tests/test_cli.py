@@ -351,8 +351,8 @@ def test_evaluate(here, run):
     report = json.loads(out)
     assert report["splits"] == 5
     rows = report["results"]
-    assert [row["alpha"] for row in rows] == [0.2] * 6 + [0.3] * 6
-    names = ["APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR"]
+    assert [row["alpha"] for row in rows] == [0.2] * 7 + [0.3] * 7
+    names = ["APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR", "Pooled"]
     assert [row["method"] for row in rows] == names * 2
     expected = snaps.evaluate_splits(
         snaps.SplitConformal(seed=1),
@@ -366,7 +366,7 @@ def test_evaluate(here, run):
         alphas=[0.2, 0.3],
     )
     for key, values in expected.items():
-        assert rows[0][key] == values[0].mean() and rows[6][key] == values[1].mean()
+        assert rows[0][key] == values[0].mean() and rows[7][key] == values[1].mean()
 
 
 def test_the_same_note_is_shown_once(here, run):
