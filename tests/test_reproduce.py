@@ -224,3 +224,25 @@ def test_runs_folder_that_cannot_be_written(tmp_path, data_dir, capsys, monkeypa
 def test_every_published_row_has_a_table():
     known = {(row["table"]) for row in common.published()["results"]}
     assert known <= set(tables.TABLES)
+
+
+def test_all_says_what_it_leaves_out_and_why(tmp_path, capsys, monkeypatch):
+    """Two tables, of which one finds no data: the other is made, and a page of it."""
+    from snaps.experiments import catalogue, commands
+
+    def build(name, chosen, setting, track):
+        if name == "table1":
+            raise snaps.SnapsError("'cora_ml.npz' is not here")
+        row = {"dataset": "cora_ml", "nodes": 1, "features": 1, "edges": 1, "classes": 1}
+        result = {"table": name, "title": "T", "settings": {}, "notes": {}, "skipped": {}}
+        return result | {"rows": [row | {"homophily": 0.5}]}
+
+    monkeypatch.setattr(commands, "EXPERIMENTS", {"table1": "tables", "datasets": "statistics"})
+    for name in ("table1", "datasets"):
+        monkeypatch.setattr(catalogue.find(name), "build", build)
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", "all", "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")])
+    out = capsys.readouterr().out
+    assert stopped.value.code in (0, None)
+    assert "skipped table1: 'cora_ml.npz' is not here" in out
+    assert "## datasets: T" in (tmp_path / "out" / "results.md").read_text()

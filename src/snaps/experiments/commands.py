@@ -36,7 +36,8 @@ def reproduce(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for numbers and pictures.")] = Path("results"),
     page: Annotated[
-        Path | None, typer.Option(help="Also write one page of all tables in --out.")
+        Path | None,
+        typer.Option(help="Also write one page of all in --out; 'all' writes results.md there."),
     ] = None,
     runs: Annotated[
         Path | None, typer.Option(help="Folder for finished pieces; default: the cache.")
@@ -72,14 +73,28 @@ def reproduce(
         jobs=check_integer(os.cpu_count() if jobs is None else jobs, "--jobs", low=1),
         files=tuple(files or ()),
     )
+    made, skipped = 0, dict[str, SnapsError]()
     for name, chosen in _choices(wanted, datasets, setting.files).items():
-        result = find(name).build(name, chosen, setting, _track)
+        try:
+            result = find(name).build(name, chosen, setting, _track)
+        except SnapsError as error:
+            if table != "all":
+                raise
+            skipped[name] = error
+            continue
         if result["rows"]:
+            made += 1
             render.terminal(result)
             for path in render.write(result, out):
                 print(f"wrote {path}")
-        for dataset, reason in result["skipped"].items():
-            print(f"skipped {dataset}: {reason}")
+        for dataset, why in result["skipped"].items():
+            print(f"skipped {dataset}: {why}")
+    for name, reason in skipped.items():
+        print(f"skipped {name}: {reason}")
+    if not made and skipped:
+        raise next(iter(skipped.values()))
+    if page is None and table == "all":
+        page = out / "results.md"
     if page is not None:
         render.page(out, page)
         print(f"wrote {page}")
