@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snaps.files import read_npz
+from snaps._files import read_npz
 from snaps.graph import Graph, graph_from_arrays
 
 

@@ -13,13 +13,13 @@ torch = pytest.importorskip("torch")
 
 import snaps  # noqa: E402
 from snaps.datasets import make_graph  # noqa: E402
-from snaps.experiments import cfgnn as experiment  # noqa: E402
-from snaps.experiments import common, render, runner  # noqa: E402
-from snaps.experiments.runner import Setting  # noqa: E402
-from snaps.experiments.store import Store  # noqa: E402
 from snaps.models import cfgnn, smoothed_regression  # noqa: E402
 from snaps.models.cfgnn import Settings, correct, inefficiency, soft_quantile  # noqa: E402
 from snaps.models.networks import Corrector  # noqa: E402
+from snaps.reproduce import cfgnn as experiment  # noqa: E402
+from snaps.reproduce import common, render, runner  # noqa: E402
+from snaps.reproduce.runner import Setting  # noqa: E402
+from snaps.reproduce.store import Store  # noqa: E402
 
 N, K = 600, 4
 SHORT = Settings(hidden=16, learning_rate=0.01, warm_up=10, max_epochs=30)

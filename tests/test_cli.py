@@ -538,7 +538,7 @@ def test_a_stop_between_the_files_leaves_whole_files(here, run, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("snaps.persistence.save", interrupt)
+    monkeypatch.setattr("snaps._persistence.save", interrupt)
     code, out, err = run(*PREDICT, "--alpha", 0.2, "--save", "cp.npz")
     assert (code, out, err) == (128 + signal.SIGINT, "", "")
     assert len(read_sets()) == 30 and sorted(os.listdir(here)) == ["g", "sets.parquet"]

@@ -13,15 +13,15 @@ import scipy.sparse as sp
 import snaps
 from snaps.cli import main
 from snaps.datasets import make_graph
-from snaps.experiments import catalogue, common, protocol, render, runner
-from snaps.experiments.figure1a import counts_of, evaluate_oracle, same_label_nodes
-from snaps.experiments.figure1b import class_similarity
-from snaps.experiments.figure1c import label_counts
-from snaps.experiments.figure3 import evaluate_scores, mean_scores
-from snaps.experiments.neighbours import nearest
-from snaps.experiments.runner import Setting
-from snaps.experiments.store import Store
 from snaps.models import smoothed_regression
+from snaps.reproduce import catalogue, common, protocol, render, runner
+from snaps.reproduce.figure1a import counts_of, evaluate_oracle, same_label_nodes
+from snaps.reproduce.figure1b import class_similarity
+from snaps.reproduce.figure1c import label_counts
+from snaps.reproduce.figure3 import evaluate_scores, mean_scores
+from snaps.reproduce.neighbours import nearest
+from snaps.reproduce.runner import Setting
+from snaps.reproduce.store import Store
 
 FIGURES = ["figure1a", "figure1b", "figure1c", "figure3", "figure4"]
 MOST_BYTES = 150_000

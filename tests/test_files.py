@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import small
 import snaps
 from small import CALIB, LABELS, PROBS, TEST
-from snaps.files import atomic_path, read_npz
+from snaps._files import atomic_path, read_npz
 from snaps.folder import read_folder, write_folder
 
 # ---- Whole or not at all -------------------------------------------------------------------------

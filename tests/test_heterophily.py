@@ -16,10 +16,10 @@ import torch.nn.functional as F  # noqa: E402
 import snaps  # noqa: E402
 from snaps.cli import main  # noqa: E402
 from snaps.datasets import make_graph  # noqa: E402
-from snaps.experiments import heterophily  # noqa: E402
 from snaps.models import gnn  # noqa: E402
 from snaps.models.fsgnn import FSGNN  # noqa: E402
 from snaps.models.training import fit, seeded  # noqa: E402
+from snaps.reproduce import heterophily  # noqa: E402
 
 N = 40
 

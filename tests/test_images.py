@@ -14,9 +14,9 @@ import snaps
 import transcription as t
 from snaps import images
 from snaps.cli import main
-from snaps.experiments.commands import _choices
-from snaps.experiments.images import NAMES
 from snaps.images import EmbeddedSNAPS, Outputs, PaperVariant
+from snaps.reproduce.commands import _choices
+from snaps.reproduce.images import NAMES
 
 torch = pytest.importorskip("torch")
 sklearn_datasets = pytest.importorskip("sklearn.datasets")

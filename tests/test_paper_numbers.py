@@ -1,4 +1,4 @@
-"""The published numbers in `snaps/experiments/paper.json` against each other.
+"""The published numbers in `snaps/reproduce/paper.json` against each other.
 
 The paper prints averages, repeats columns from table to table, and every row obeys what a
 prediction set can be: a swapped column, a lost row or a wrong leading digit shows. Numbers are read
@@ -14,7 +14,7 @@ from importlib import resources
 
 import pytest
 
-TEXT = (resources.files("snaps.experiments") / "paper.json").read_text(encoding="utf-8")
+TEXT = (resources.files("snaps.reproduce") / "paper.json").read_text(encoding="utf-8")
 PAPER = json.loads(TEXT, parse_float=Decimal)
 
 A05, A10, A15 = Decimal("0.05"), Decimal("0.1"), Decimal("0.15")

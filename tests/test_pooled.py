@@ -401,8 +401,8 @@ def test_known_nodes_of_another_role_are_refused():
 @pytest.mark.parametrize("table", ["pooled", "pooled-parts", "pooled-labels"])
 def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
     """On a made graph with a quick classifier in place of the trained models."""
-    from snaps.experiments import catalogue, render, runner
-    from snaps.experiments.store import Store
+    from snaps.reproduce import catalogue, render, runner
+    from snaps.reproduce.store import Store
 
     data = make_graph(1400, 3, seed=5)
     monkeypatch.setattr(runner, "_dataset", lambda name, folder: (data, "made"))
@@ -415,7 +415,7 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "trained", trained)
     setting = runner.Setting(Store(tmp_path / "runs"), draws=2, splits=10)
-    track = lambda label, total: snaps.progress.track(False, label, total)  # noqa: E731
+    track = lambda label, total: snaps._progress.track(False, label, total)  # noqa: E731
     result = catalogue.find(table).build(table, ["cora_ml"], setting, track)
     assert all(row["inside_law"] for row in result["rows"])
     sizes = {row["method"]: row["size"] for row in result["rows"]}

@@ -16,8 +16,8 @@ import pytest
 import snaps
 from snaps.cli import main
 from snaps.datasets import make_graph
-from snaps.experiments import common, protocol, render, tables
-from snaps.experiments.store import Store, fingerprint
+from snaps.reproduce import common, protocol, render, tables
+from snaps.reproduce.store import Store, fingerprint
 
 pytest.importorskip("torch")
 
@@ -228,7 +228,7 @@ def test_every_published_row_has_a_table():
 
 def test_all_says_what_it_leaves_out_and_why(tmp_path, capsys, monkeypatch):
     """Two tables, of which one finds no data: the other is made, and a page of it."""
-    from snaps.experiments import catalogue, commands
+    from snaps.reproduce import catalogue, commands
 
     def build(name, chosen, setting, track):
         if name == "table1":

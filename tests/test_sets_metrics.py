@@ -232,6 +232,6 @@ def test_splits_name_classes_with_too_few_calibration_nodes():
     probs = np.full((len(labels), 2), 0.5)
     method = snaps.SplitConformal(0.1, class_conditional=True)
     told = "1 of 2 classes .* in some splits .* class 1$"
-    with pytest.warns(snaps.errors.SnapsWarning, match=told):
+    with pytest.warns(snaps._errors.SnapsWarning, match=told):
         out = snaps.evaluate_splits(method, None, probs, labels, np.arange(len(labels)), 80, 5)
     assert np.isinf(out["threshold"][:, 1]).all() and np.isfinite(out["threshold"][:, 0]).all()

@@ -186,8 +186,8 @@ def test_only_candidates_are_neighbours(words, both_paths):
     for graph in both_paths(lambda: similarity_graph(words, 5, candidates=50, seed=3)):
         near = np.unique(graph.indices)
         assert len(near) <= 50
-        chosen = snaps.randomness.smallest(
-            3, np.arange(700, dtype=np.uint64), snaps.randomness.CANDIDATE_STREAM, 50
+        chosen = snaps._randomness.smallest(
+            3, np.arange(700, dtype=np.uint64), snaps._randomness.CANDIDATE_STREAM, 50
         )
         assert set(near) <= set(chosen)
         expected = brute(words.toarray(), 5, near=chosen)

@@ -8,10 +8,10 @@ Three lines from any classifier's probabilities to sets that hold the true label
 """
 
 from snaps import images, metrics
+from snaps._errors import SnapsError, SnapsWarning
+from snaps._persistence import load
 from snaps.advisor import advise
-from snaps.errors import SnapsError, SnapsWarning
 from snaps.graph import Graph
-from snaps.persistence import load
 from snaps.pooled import Pooled
 from snaps.predictor import DAPS, SNAPS, SplitConformal
 from snaps.scores import APS, RAPS, SAPS, THR, Score

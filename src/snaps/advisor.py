@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from snaps import metrics
-from snaps.checks import check_alpha, check_integer, check_known, check_labels, check_nodes, shown
+from snaps._checks import check_alpha, check_integer, check_known, check_labels, check_nodes, shown
+from snaps._errors import SnapsError, SnapsWarning
+from snaps._randomness import SPLIT_STREAM, TUNE_STREAM, hashes, smallest
 from snaps.conformal import class_thresholds, fewest_nodes, threshold
-from snaps.errors import SnapsError, SnapsWarning
 from snaps.estimator import Estimator, with_known
 from snaps.graph import Graph
 from snaps.pooled import Pooled
 from snaps.predictor import DAPS, SNAPS, SplitConformal
-from snaps.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, smallest
 from snaps.scores import APS, RAPS, THR
 from snaps.sets import PredictionSets
 

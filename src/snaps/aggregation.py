@@ -39,9 +39,9 @@ def neighbour_mean(matrix: sp.csr_array | None, table: np.ndarray) -> np.ndarray
     """
     if matrix is None or matrix.nnz == 0:
         return table
-    from snaps import kernels
+    from snaps.kernels import aggregation
 
-    return kernels.neighbour_mean(matrix.indptr, matrix.indices, matrix.data, table)
+    return aggregation.neighbour_mean(matrix.indptr, matrix.indices, matrix.data, table)
 
 
 def score_field(

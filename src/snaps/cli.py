@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from snaps.datasets.commands import app as datasets_app
-from snaps.experiments.commands import reproduce
+from snaps.reproduce.commands import reproduce
 
 if TYPE_CHECKING:
     from snaps.advisor import Advice
@@ -123,8 +123,8 @@ def predict(
     """
     import numpy as np
 
-    from snaps.errors import SnapsError
-    from snaps.files import check_writable
+    from snaps._errors import SnapsError
+    from snaps._files import check_writable
     from snaps.folder import read_folder
     from snaps.pooled import Pooled
 
@@ -193,8 +193,8 @@ def evaluate(
     """
     import numpy as np
 
-    from snaps.checks import check_alpha, check_integer
-    from snaps.errors import SnapsError
+    from snaps._checks import check_alpha, check_integer
+    from snaps._errors import SnapsError
     from snaps.folder import read_folder
     from snaps.splits import evaluate_splits
 
@@ -247,9 +247,9 @@ def _advice(
     data: Folder, goal: Goal, alpha: float, k: int, seed: int, similarity: Any, logits: bool
 ) -> Advice:
     """A recommendation for a folder, without any label of a node that calibrates."""
+    from snaps._checks import check_alpha
+    from snaps._errors import SnapsError
     from snaps.advisor import advise
-    from snaps.checks import check_alpha
-    from snaps.errors import SnapsError
     from snaps.tuning import split_budget
 
     tune = data.tune_nodes
@@ -329,7 +329,7 @@ def _estimator(
 
 
 def _numbers(text: str | None, count: int, method: Method) -> list[float] | None:
-    from snaps.errors import SnapsError
+    from snaps._errors import SnapsError
 
     if text is None:
         return None
@@ -493,7 +493,7 @@ def _status(text: str) -> Any:
 
 
 def _bar(label: str, total: int) -> Any:
-    from snaps.progress import track
+    from snaps._progress import track
 
     return track(True, label, total)
 
@@ -504,7 +504,7 @@ def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every error is one line on stderr and exit code 2 (1 if it is our fault)."""
-    from snaps.errors import SnapsError, SnapsWarning
+    from snaps._errors import SnapsError, SnapsWarning
 
     # Threads that wait for work should sleep: by default they spin, and processors with them.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

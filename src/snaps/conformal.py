@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps.checks import check_alpha, check_integer
-from snaps.errors import SnapsWarning
+from snaps._checks import check_alpha, check_integer
+from snaps._errors import SnapsWarning
 
 
 def conformal_rank(n: int, alpha: float | Fraction) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from snaps.checks import check_alpha, check_integer, check_seed
+from snaps._checks import check_alpha, check_integer, check_seed
+from snaps._errors import SnapsError
+from snaps._files import atomic_path
 from snaps.datasets import make_graph
-from snaps.errors import SnapsError
-from snaps.files import atomic_path
 from snaps.folder import write_folder
 from snaps.models import smoothed_regression
 from snaps.predictor import DAPS, SNAPS, SplitConformal

@@ -13,8 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps import conformal, metrics
-from snaps.aggregation import ScoreField, score_field
-from snaps.checks import (
+from snaps._checks import (
     check_alpha,
     check_disjoint,
     check_flag,
@@ -27,10 +26,11 @@ from snaps.checks import (
     check_similarity,
     check_weights,
 )
-from snaps.errors import SnapsError
-from snaps.explanation import Explanation, explain
+from snaps._errors import SnapsError
+from snaps._explanation import Explanation, explain
+from snaps._randomness import SMOOTH_STREAM, hashes, node_keys, uniforms
+from snaps.aggregation import ScoreField, score_field
 from snaps.graph import Graph
-from snaps.randomness import SMOOTH_STREAM, hashes, node_keys, uniforms
 from snaps.scores import RAPS, Score, check_score, score_table
 from snaps.sets import PredictionSets
 from snaps.similarity import similarity_graph
@@ -406,7 +406,7 @@ class Estimator:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibrated estimator to one file, whole or not at all; see `snaps.load`."""
-        from snaps.persistence import save
+        from snaps._persistence import save
 
         self._check_calibrated()
         save(self, path)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.checks import check_labels, check_path, shown, to_numpy
-from snaps.errors import SnapsError
-from snaps.files import atomic_path, read_npz
+from snaps._checks import check_labels, check_path, shown, to_numpy
+from snaps._errors import SnapsError
+from snaps._files import atomic_path, read_npz
 from snaps.graph import Graph, check_ids, features_from_arrays, locate
 
 ROLES = ("train", "valid", "tune", "calib", "test")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.checks import check_flag, check_integer, shown, to_numpy
-from snaps.errors import SnapsError
-from snaps.files import read_npz
-from snaps.randomness import node_keys
+from snaps._checks import check_flag, check_integer, shown, to_numpy
+from snaps._errors import SnapsError
+from snaps._files import read_npz
+from snaps._randomness import node_keys
 
 MOST_NODES = 2**31 - 1
 

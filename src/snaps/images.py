@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.checks import (
+from snaps._checks import (
     check_disjoint,
     check_flag,
     check_integer,
@@ -27,9 +27,9 @@ from snaps.checks import (
     shown,
     to_numpy,
 )
-from snaps.errors import SnapsError, require
+from snaps._errors import SnapsError, require
+from snaps._files import atomic_path, read_npz
 from snaps.estimator import Estimator, Inputs
-from snaps.files import atomic_path, read_npz
 from snaps.graph import Graph, check_features
 from snaps.scores import APS, Score
 from snaps.similarity import similarity_graph

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps.checks import check_alpha, check_known, check_labels, shown
-from snaps.errors import SnapsError
+from snaps._checks import check_alpha, check_known, check_labels, shown
+from snaps._errors import SnapsError
 from snaps.sets import PredictionSets
 
 # Size strata of Angelopoulos et al. (2021), which the paper uses for images.

@@ -11,8 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.aggregation import ScoreField
-from snaps.checks import (
+from snaps._checks import (
     check_disjoint,
     check_integer,
     check_labels,
@@ -20,10 +19,11 @@ from snaps.checks import (
     check_similarity,
     shown,
 )
-from snaps.errors import SnapsError
+from snaps._errors import SnapsError
+from snaps._explanation import Explanation, explain_pool
+from snaps.aggregation import ScoreField
 from snaps.estimator import Estimator, Fit, Inputs, pack_csr
 from snaps.evidence import NEEDS, PARTS, Sources, context_features
-from snaps.explanation import Explanation, explain_pool
 from snaps.graph import Graph, csr_from_arrays
 from snaps.pooling import Pool, equal_pool, fit_pool
 from snaps.scores import THR, Score, score_table

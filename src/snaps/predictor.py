@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import scipy.sparse as sp
 
-from snaps.checks import check_integer, check_number, check_weights, shown
-from snaps.errors import SnapsError, SnapsWarning
+from snaps._checks import check_integer, check_number, check_weights, shown
+from snaps._errors import SnapsError, SnapsWarning
 from snaps.estimator import Estimator, Inputs
 from snaps.graph import Graph
 from snaps.scores import APS, Score

@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from snaps.checks import check_flag, check_integer, check_number, shown
-from snaps.errors import SnapsError
-from snaps.randomness import uniforms
+from snaps._checks import check_flag, check_integer, check_number, shown
+from snaps._errors import SnapsError
+from snaps._randomness import uniforms
 
 # The grids over which RAPS is tuned by default; k_reg runs over 0, 1, ..., K - 1.
 RAPS_PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5, 1.0, 1.5)
@@ -59,7 +59,7 @@ class APS(Score):
         check_flag(self.randomized, "randomized")
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        from snaps.kernels import cumulative_scores
+        from snaps.kernels.scoring import cumulative_scores
 
         return cumulative_scores(probs, draws, 0.0, 0)
 
@@ -101,7 +101,7 @@ class RAPS(Score):
         return self.k_reg == "tune" or self.penalty == "tune"
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        from snaps.kernels import cumulative_scores
+        from snaps.kernels.scoring import cumulative_scores
 
         if self.k_reg == "tune" or self.penalty == "tune":
             raise SnapsError("RAPS must have numbers for 'k_reg' and 'penalty' before it can score")
@@ -130,7 +130,7 @@ class SAPS(Score):
         check_number(self.weight, "weight", low=0)
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        from snaps.kernels import rank_table
+        from snaps.kernels.scoring import rank_table
 
         ranks = rank_table(probs)
         top = probs.max(axis=1, keepdims=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from snaps.checks import check_integer, check_nodes, to_numpy
-from snaps.errors import SnapsError, require
-from snaps.files import atomic_path
+from snaps._checks import check_integer, check_nodes, to_numpy
+from snaps._errors import SnapsError, require
+from snaps._files import atomic_path
 from snaps.graph import MOST_NODES, check_ids
 
 

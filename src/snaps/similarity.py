@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.checks import check_flag, check_integer, check_nodes, check_seed, to_numpy
-from snaps.errors import SnapsError
+from snaps._checks import check_flag, check_integer, check_nodes, check_seed, to_numpy
+from snaps._errors import SnapsError
+from snaps._progress import track
+from snaps._randomness import CANDIDATE_STREAM, node_keys, smallest
 from snaps.graph import check_features
-from snaps.progress import track
-from snaps.randomness import CANDIDATE_STREAM, node_keys, smallest
 
 Table = Any  # ndarray or csr_array
 
@@ -75,7 +75,7 @@ def similarity_graph(
      [0.  0.8 0.  0. ]
      [0.  0.  0.  0. ]]
     """
-    from snaps.similarity_kernels import close_gaps, row_sizes
+    from snaps.kernels.similarity import close_gaps, row_sizes
 
     table = check_features(features)
     n = table.shape[0]
@@ -149,7 +149,7 @@ def _search_sparse(
     advance: Callable[[int], None],
 ) -> None:
     """Walk an inverted index of the candidates, a block of them at a time."""
-    from snaps.similarity_kernels import search_sparse
+    from snaps.kernels.similarity import search_sparse
 
     n, arrays = table.shape[0], _arrays(table)
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
@@ -180,7 +180,7 @@ def _search_dense(
     """Multiply blocks of unit rows in float32."""
     from threadpoolctl import threadpool_limits
 
-    from snaps.similarity_kernels import search_dense
+    from snaps.kernels.similarity import search_dense
 
     n, d = table.shape
     arrays = _arrays(table)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps.checks import (
+from snaps._checks import (
     check_alpha,
     check_disjoint,
     check_integer,
@@ -19,11 +19,11 @@ from snaps.checks import (
     check_seed,
     shown,
 )
+from snaps._errors import SnapsError, SnapsWarning
+from snaps._randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.conformal import checked_rank, conformal_rank, fewest_nodes
-from snaps.errors import SnapsError, SnapsWarning
 from snaps.estimator import Estimator, Inputs, with_known
 from snaps.graph import Graph
-from snaps.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.tuning import tuning_share
 
 
@@ -32,10 +32,10 @@ def draw_splits(seed: int, keys: np.ndarray, n_calib: int, n_splits: int) -> np.
 
     A split takes the nodes with the smallest hashes, so it depends on ids and not on order.
     """
-    from snaps import kernels
+    from snaps.kernels import splitting
 
     states = key_states(0, hashes(seed, keys, SPLIT_STREAM))
-    return kernels.draw_splits(states, n_calib, n_splits)
+    return splitting.draw_splits(states, n_calib, n_splits)
 
 
 def evaluate_splits(
@@ -207,7 +207,7 @@ def _at_level(
 def _count(
     scores: np.ndarray, labels: np.ndarray, splits: np.ndarray, alpha: Fraction
 ) -> tuple[np.ndarray, np.ndarray]:
-    from snaps.kernels import count_splits
+    from snaps.kernels.splitting import count_splits
 
     rank = checked_rank(splits.shape[1], alpha, stacklevel=4)
     true = scores[np.arange(len(scores)), labels]
@@ -224,7 +224,7 @@ def _count(
 def _count_by_class(
     scores: np.ndarray, labels: np.ndarray, splits: np.ndarray, alpha: Fraction
 ) -> tuple[np.ndarray, np.ndarray]:
-    from snaps.kernels import count_splits_by_class
+    from snaps.kernels.splitting import count_splits_by_class
 
     ranks = np.array([conformal_rank(c, alpha) for c in range(splits.shape[1] + 1)])
     thresholds, counts = count_splits_by_class(scores, labels, splits, ranks)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.checks import check_integer
-from snaps.errors import SnapsError
+from snaps._checks import check_integer
+from snaps._errors import SnapsError
 from snaps.graph import Graph
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from snaps._errors import SnapsWarning
+from snaps._randomness import TUNE_STREAM, smallest
 from snaps.aggregation import ScoreField
 from snaps.conformal import conformal_rank
-from snaps.errors import SnapsWarning
-from snaps.randomness import TUNE_STREAM, smallest
 from snaps.scores import APS, RAPS, RAPS_PENALTIES, Score, score_table
 
 MOST_TUNING_NODES = 500
@@ -103,7 +103,7 @@ def tune_weights(
         In order of preference among equals.
     alpha : Fraction
     """
-    from snaps.kernels import mixed_sizes
+    from snaps.kernels.splitting import mixed_sizes
 
     names = list(field.parts)
     parts = np.stack([field.parts[name][nodes] for name in names])
@@ -128,7 +128,8 @@ def tune_score(
     """
     if not isinstance(score, RAPS) or not score.needs_tuning:
         return score
-    from snaps.kernels import mixed_sizes, rank_table
+    from snaps.kernels.scoring import rank_table
+    from snaps.kernels.splitting import mixed_sizes
 
     num_classes = probs.shape[1]
     k_regs = range(num_classes - 1, -1, -1) if score.k_reg == "tune" else [int(score.k_reg)]

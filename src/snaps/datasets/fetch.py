@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._errors import SnapsError, require
+from snaps._files import atomic_path
+from snaps._progress import track
 from snaps.datasets.dataset import Dataset
 from snaps.datasets.load import (
     build,
@@ -30,10 +33,7 @@ from snaps.datasets.load import (
     statistics,
 )
 from snaps.datasets.registry import DATASETS, Spec, find_spec
-from snaps.errors import SnapsError, require
-from snaps.files import atomic_path
 from snaps.graph import Graph
-from snaps.progress import track
 
 
 def fetch(name: str, *, mirror: str | None = None) -> Path:

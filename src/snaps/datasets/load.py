@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from snaps.checks import check_flag, check_labels, check_nodes, check_path
+from snaps._checks import check_flag, check_labels, check_nodes, check_path
+from snaps._errors import SnapsError
+from snaps._files import read_npz
 from snaps.datasets.dataset import Dataset
 from snaps.datasets.registry import Spec, Statistics, find_spec
-from snaps.errors import SnapsError
-from snaps.files import read_npz
 from snaps.graph import Graph, graph_from_arrays
 
 # The paper cuts percentages to two digits, and Chameleon's and Squirrel's to none.
@@ -56,7 +56,7 @@ def load(
     --------
     >>> load("cora_mil", download=False)
     Traceback (most recent call last):
-    snaps.errors.SnapsError: there is no dataset 'cora_mil'; did you mean 'cora_ml' or 'cora_full'?
+    snaps._errors.SnapsError: there is no dataset 'cora_mil'; did you mean 'cora_ml' or 'cora_full'?
     """
     spec = find_spec(name)
     download = check_flag(download, "download")

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from snaps.checks import (
+from snaps._checks import (
     check_alpha,
     check_disjoint,
     check_flag,
@@ -36,13 +36,13 @@ from snaps.checks import (
     check_seed,
     shown,
 )
+from snaps._errors import SnapsError, require
+from snaps._randomness import CORRECTION_STREAM, smallest
 from snaps.conformal import fewest_nodes, threshold
-from snaps.errors import SnapsError, require
 from snaps.graph import Graph
 from snaps.models.gnn import predict
 from snaps.models.networks import Corrector
 from snaps.models.training import fit, seeded, threads_set
-from snaps.randomness import CORRECTION_STREAM, smallest
 from snaps.scores import APS, score_table
 
 try:

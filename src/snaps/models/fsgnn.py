@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.errors import SnapsError, require
+from snaps._errors import SnapsError, require
 from snaps.graph import Graph
 from snaps.models.matrix import CSR, Matrix, product, times
 from snaps.models.networks import Linear, Network, Prepared, dropout, features_of

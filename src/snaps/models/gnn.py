@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps.checks import (
+from snaps._checks import (
     check_disjoint,
     check_integer,
     check_known,
@@ -18,7 +18,7 @@ from snaps.checks import (
     check_seed,
     to_numpy,
 )
-from snaps.errors import SnapsError, require
+from snaps._errors import SnapsError, require
 from snaps.graph import Graph
 from snaps.models.fsgnn import FSGNN
 from snaps.models.networks import APPNP, GAT, GCN, MLP, Network, Wrapped, features_of

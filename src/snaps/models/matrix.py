@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.errors import require
+from snaps._errors import require
 
 try:
     import torch

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.errors import SnapsError, require
+from snaps._errors import SnapsError, require
 from snaps.graph import Graph
 from snaps.models.attention import Hop, attend
 from snaps.models.matrix import Matrix, Walk, dense_cost, product_cost

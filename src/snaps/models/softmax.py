@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from snaps.checks import (
+from snaps._checks import (
     check_integer,
     check_known,
     check_labels,
@@ -17,7 +17,7 @@ from snaps.checks import (
     check_number,
     to_numpy,
 )
-from snaps.errors import SnapsError
+from snaps._errors import SnapsError
 from snaps.graph import Graph
 
 # Entries of a temporary array, which bound the memory of the work that goes in parts.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numba
 
-from snaps.errors import SnapsError, require
+from snaps._errors import SnapsError, require
 
 try:
     import torch

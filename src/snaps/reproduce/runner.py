@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps.datasets import Dataset, load
-from snaps.experiments.protocol import draw_nodes, evaluate_draw
-from snaps.experiments.store import Store, fingerprint
+from snaps.reproduce.protocol import draw_nodes, evaluate_draw
+from snaps.reproduce.store import Store, fingerprint
 
 # Part of every fingerprint: raise it when a change of code changes what a cell holds.
 VERSION = 1
@@ -214,7 +214,7 @@ def _near(
 def _warm_up() -> None:
     """Compile or load the loops, so that this does not count as time of the first cell."""
     from snaps.datasets import make_graph
-    from snaps.experiments.protocol import Draw
+    from snaps.reproduce.protocol import Draw
     from snaps.similarity import similarity_graph
 
     data = make_graph(400, 2, seed=0)

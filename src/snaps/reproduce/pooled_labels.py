@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from snaps.estimator import Estimator
-from snaps.experiments import common, drawing, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.pooled import means, prepare
-from snaps.experiments.runner import Setting
 from snaps.pooled import Pooled
 from snaps.predictor import SNAPS
+from snaps.reproduce import common, drawing, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.pooled import means, prepare
+from snaps.reproduce.runner import Setting
 from snaps.splits import evaluate_inputs
 
 MODEL, ALPHA = "gcn", 0.05

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._errors import require
 from snaps.aggregation import ScoreField
-from snaps.errors import require
 from snaps.evidence import Sources, log_floor
 from snaps.pooling import Pool
 

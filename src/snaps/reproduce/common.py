@@ -14,9 +14,9 @@ import numpy as np
 from snaps.conformal import conformal_rank, coverage_law
 from snaps.datasets.load import found_files
 from snaps.datasets.registry import DATASETS
-from snaps.experiments import runner
-from snaps.experiments.protocol import AVERAGED
-from snaps.experiments.runner import Setting
+from snaps.reproduce import runner
+from snaps.reproduce.protocol import AVERAGED
+from snaps.reproduce.runner import Setting
 
 EIGHT = (
     "cora_ml",
@@ -40,7 +40,7 @@ Cells = list[list[str]]
 @lru_cache(maxsize=1)
 def published() -> dict[str, Any]:
     """The paper's numbers."""
-    return json.loads(files("snaps.experiments").joinpath("paper.json").read_text())
+    return json.loads(files("snaps.reproduce").joinpath("paper.json").read_text())
 
 
 def present(

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from snaps import scores as score_module
-from snaps.checks import check_disjoint, check_known, check_labels, check_nodes, check_similarity
-from snaps.errors import SnapsError
+from snaps._checks import check_disjoint, check_known, check_labels, check_nodes, check_similarity
+from snaps._errors import SnapsError
+from snaps._files import atomic_path, read_npz
+from snaps._randomness import node_keys
 from snaps.estimator import Estimator, Inputs, pack_csr
-from snaps.files import atomic_path, read_npz
 from snaps.graph import Graph, csr_from_arrays
 from snaps.images import EmbeddedSNAPS
 from snaps.pooled import Pooled
 from snaps.predictor import DAPS, SNAPS, SplitConformal
-from snaps.randomness import node_keys
 from snaps.scores import check_score
 
 FORMAT, VERSION = "snaps-estimator", 1

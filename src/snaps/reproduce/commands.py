@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from snaps.experiments.catalogue import EXPERIMENTS
+from snaps.reproduce.catalogue import EXPERIMENTS
 
 
 def reproduce(
@@ -51,12 +51,12 @@ def reproduce(
     """
     import os
 
-    from snaps.checks import check_integer, check_seed
-    from snaps.errors import SnapsError
-    from snaps.experiments import render
-    from snaps.experiments.catalogue import find
-    from snaps.experiments.runner import Setting
-    from snaps.experiments.store import Store
+    from snaps._checks import check_integer, check_seed
+    from snaps._errors import SnapsError
+    from snaps.reproduce import render
+    from snaps.reproduce.catalogue import find
+    from snaps.reproduce.runner import Setting
+    from snaps.reproduce.store import Store
 
     wanted = list(EXPERIMENTS) if table == "all" else [table]
     for name in wanted:
@@ -104,9 +104,9 @@ def _choices(
     wanted: list[str], datasets: str | None, files: Iterable[Path]
 ) -> dict[str, list[str] | None]:
     """The datasets asked for, by the tables that are about them; None stands for the usual ones."""
+    from snaps._errors import SnapsError
     from snaps.datasets.registry import find_spec
-    from snaps.errors import SnapsError
-    from snaps.experiments.catalogue import find
+    from snaps.reproduce.catalogue import find
 
     if datasets is None:
         return dict.fromkeys(wanted)
@@ -130,6 +130,6 @@ def _choices(
 
 
 def _track(label: str, total: int) -> Any:
-    from snaps.progress import track
+    from snaps._progress import track
 
     return track(True, label, total)

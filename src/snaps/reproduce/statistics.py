@@ -7,9 +7,9 @@ from typing import Any
 
 from snaps.datasets.load import statistics
 from snaps.datasets.registry import DATASETS
-from snaps.experiments import common, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.runner import Setting
+from snaps.reproduce import common, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.runner import Setting
 
 
 def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:

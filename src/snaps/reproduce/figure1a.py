@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._randomness import ORACLE_STREAM, hashes
 from snaps.datasets import Dataset
-from snaps.experiments import common, drawing, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.protocol import budget, draw_nodes, evaluate_methods
-from snaps.experiments.runner import Setting
 from snaps.predictor import SNAPS
-from snaps.randomness import ORACLE_STREAM, hashes
+from snaps.reproduce import common, drawing, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.protocol import budget, draw_nodes, evaluate_methods
+from snaps.reproduce.runner import Setting
 
 ALPHA = 0.05
 COUNTS = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150)

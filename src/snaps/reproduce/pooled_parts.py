@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from snaps.evidence import PARTS
-from snaps.experiments import common, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.pooled import means, prepare
-from snaps.experiments.protocol import budget
-from snaps.experiments.runner import Setting
 from snaps.pooled import Pooled
+from snaps.reproduce import common, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.pooled import means, prepare
+from snaps.reproduce.protocol import budget
+from snaps.reproduce.runner import Setting
 from snaps.splits import evaluate_inputs
 
 MODEL, ALPHA = "gcn", 0.05

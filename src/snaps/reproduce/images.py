@@ -16,14 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps import metrics
-from snaps.checks import check_known
+from snaps._checks import check_known
+from snaps._errors import SnapsError
 from snaps.datasets.load import folders
-from snaps.errors import SnapsError
 from snaps.estimator import Estimator
-from snaps.experiments import common
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.runner import Setting
-from snaps.experiments.store import fingerprint
 from snaps.graph import Graph
 from snaps.images import (
     ETA,
@@ -37,6 +33,10 @@ from snaps.images import (
 )
 from snaps.pooled import Pooled
 from snaps.predictor import SplitConformal
+from snaps.reproduce import common
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.runner import Setting
+from snaps.reproduce.store import fingerprint
 from snaps.scores import THR
 from snaps.similarity import similarity_graph
 

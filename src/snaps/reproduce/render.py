@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from snaps.errors import SnapsError
-from snaps.experiments import catalogue
-from snaps.experiments.common import display
-from snaps.files import atomic_path
+from snaps._errors import SnapsError
+from snaps._files import atomic_path
+from snaps.reproduce import catalogue
+from snaps.reproduce.common import display
 
 DPI = 110
 WIDTH = 130  # of a table that goes to a file or a pipe

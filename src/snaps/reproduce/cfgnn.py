@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from snaps._randomness import TUNE_STREAM, smallest
 from snaps.datasets import Dataset, make_graph
-from snaps.experiments import common, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.protocol import AVERAGED, SUITES, Draw, budget, draw_nodes
-from snaps.experiments.runner import Setting
-from snaps.experiments.store import fingerprint
-from snaps.randomness import TUNE_STREAM, smallest
+from snaps.reproduce import common, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.protocol import AVERAGED, SUITES, Draw, budget, draw_nodes
+from snaps.reproduce.runner import Setting
+from snaps.reproduce.store import fingerprint
 from snaps.splits import evaluate_splits
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps.datasets import Dataset
-from snaps.experiments import runner
-from snaps.experiments.runner import Setting
+from snaps.reproduce import runner
+from snaps.reproduce.runner import Setting
 from snaps.similarity import similarity_graph
 
 KS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)

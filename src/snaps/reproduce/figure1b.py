@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.experiments import common, drawing, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.runner import Setting
+from snaps.reproduce import common, drawing, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.runner import Setting
 
 SCALE = 1000  # the paper shows thousandths
 MOST_NUMBERED = 10  # classes of a heat map that has room for numbers

@@ -21,14 +21,14 @@ import scipy.sparse as sp
 
 from snaps.datasets import Dataset
 from snaps.estimator import Estimator
-from snaps.experiments import common, runner, tables
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.protocol import AVERAGED, Draw
-from snaps.experiments.runner import VERSION, K, Setting
-from snaps.experiments.store import fingerprint
 from snaps.graph import Graph
 from snaps.pooled import Pooled
 from snaps.predictor import DAPS, SNAPS, SplitConformal
+from snaps.reproduce import common, runner, tables
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.protocol import AVERAGED, Draw
+from snaps.reproduce.runner import VERSION, K, Setting
+from snaps.reproduce.store import fingerprint
 from snaps.similarity import similarity_graph
 from snaps.splits import evaluate_splits
 from snaps.structure import structural_features

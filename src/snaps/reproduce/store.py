@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps.errors import SnapsError
-from snaps.files import atomic_path, read_npz
+from snaps._errors import SnapsError
+from snaps._files import atomic_path, read_npz
 
 
 def default_folder() -> Path:

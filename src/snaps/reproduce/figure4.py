@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps.datasets import Dataset
-from snaps.experiments import common, drawing, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.neighbours import counts_of, nearest, widest_graph
-from snaps.experiments.protocol import budget, draw_nodes, evaluate_methods
-from snaps.experiments.runner import Setting
 from snaps.predictor import SNAPS
+from snaps.reproduce import common, drawing, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.neighbours import counts_of, nearest, widest_graph
+from snaps.reproduce.protocol import budget, draw_nodes, evaluate_methods
+from snaps.reproduce.runner import Setting
 from snaps.tuning import snaps_grid
 
 ALPHA = 0.05

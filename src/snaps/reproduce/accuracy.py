@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from snaps.experiments import common, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.runner import Setting
+from snaps.reproduce import common, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.runner import Setting
 
 
 def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:

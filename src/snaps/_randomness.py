@@ -10,6 +10,8 @@ import hashlib
 
 import numpy as np
 
+from snaps._hashing import GOLDEN, mix
+
 # Streams keep draws for different purposes apart: the label of a score's draw is 0, 1, 2, ...
 TUNE_STREAM = -1
 CANDIDATE_STREAM = -2
@@ -17,20 +19,6 @@ SPLIT_STREAM = -3
 SMOOTH_STREAM = -4
 ORACLE_STREAM = -5
 CORRECTION_STREAM = -6
-
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-
-
-def mix(z: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser: a bijection of 64-bit words that passes as random.
-
-    Plain enough for numba, which compiles it for `snaps.kernels`.
-    """
-    z = (z ^ (z >> np.uint64(30))) * _MIX_1
-    z = (z ^ (z >> np.uint64(27))) * _MIX_2
-    return z ^ (z >> np.uint64(31))
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:
@@ -56,9 +44,9 @@ def uniforms(seed: int, keys: np.ndarray, num_labels: int) -> np.ndarray:
     >>> bool((draw[1] == uniforms(0, np.array([8], np.uint64), 4)).all())
     True
     """
-    from snaps import kernels
+    from snaps.kernels import scoring
 
-    return kernels.uniforms(key_states(seed, keys), num_labels)
+    return scoring.uniforms(key_states(seed, keys), num_labels)
 
 
 def smallest(seed: int, keys: np.ndarray, stream: int, count: int) -> np.ndarray:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from snaps.experiments import common, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.protocol import AVERAGED, SUITES
-from snaps.experiments.runner import Setting
+from snaps.reproduce import common, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.protocol import AVERAGED, SUITES
+from snaps.reproduce.runner import Setting
 
 TEN = (*common.EIGHT, "ogbn_arxiv", "ogbn_products")
 SEVEN = tuple(name for name in common.EIGHT if name != "cora_full")

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from snaps._randomness import TUNE_STREAM, smallest
 from snaps.datasets import Dataset
-from snaps.experiments import common, drawing, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.protocol import budget, draw_nodes, tuning_part
-from snaps.experiments.runner import Setting
 from snaps.predictor import SNAPS, SplitConformal
-from snaps.randomness import TUNE_STREAM, smallest
+from snaps.reproduce import common, drawing, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.protocol import budget, draw_nodes, tuning_part
+from snaps.reproduce.runner import Setting
 from snaps.splits import evaluate_splits
 
 ALPHA = 0.05

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from snaps import metrics
-from snaps.checks import check_alpha
+from snaps._checks import check_alpha
+from snaps._randomness import TUNE_STREAM, smallest
 from snaps.conformal import threshold
 from snaps.estimator import Estimator, Inputs, with_known
-from snaps.experiments import common, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.protocol import AVERAGED, Draw, budget, draw_nodes
-from snaps.experiments.runner import Setting
 from snaps.pooled import Pooled
 from snaps.predictor import SNAPS
-from snaps.randomness import TUNE_STREAM, smallest
+from snaps.reproduce import common, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.protocol import AVERAGED, Draw, budget, draw_nodes
+from snaps.reproduce.runner import Setting
 from snaps.scores import THR
 from snaps.sets import PredictionSets
 from snaps.splits import draw_splits, evaluate_inputs

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.errors import SnapsError
+from snaps._errors import SnapsError
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
 _SHORT = reprlib.Repr()

@@ -14,7 +14,7 @@ import difflib
 from importlib import import_module
 from types import ModuleType
 
-from snaps.errors import SnapsError
+from snaps._errors import SnapsError
 
 # In the order of the page of results.
 EXPERIMENTS = {
@@ -48,4 +48,4 @@ def find(name: str) -> ModuleType:
         known = (*EXPERIMENTS, "all")
         near = difflib.get_close_matches(name, known, 3, 0.3) or known
         raise SnapsError(f"'TABLE' must be a known table such as {', '.join(near)}, got {name!r}")
-    return import_module(f"snaps.experiments.{EXPERIMENTS[name]}")
+    return import_module(f"snaps.reproduce.{EXPERIMENTS[name]}")

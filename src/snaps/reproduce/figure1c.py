@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.experiments import common, drawing, runner
-from snaps.experiments.common import Cells, Result, Track
-from snaps.experiments.neighbours import counts_of, places, widest_graph
-from snaps.experiments.runner import Setting
+from snaps.reproduce import common, drawing, runner
+from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.neighbours import counts_of, places, widest_graph
+from snaps.reproduce.runner import Setting
 
 
 def label_counts(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from snaps.checks import check_path
-from snaps.errors import SnapsError
+from snaps._checks import check_path
+from snaps._errors import SnapsError
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
