@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import snaps
 import snaps.datasets
 import transcription as t
-from snaps import conformal, metrics
+from snaps import _randomness, conformal, metrics
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.4, 0.5, 0.7]
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
