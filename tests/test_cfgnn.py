@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import snaps  # noqa: E402
+from snaps.calibration import Calibration  # noqa: E402
 from snaps.datasets import make_graph  # noqa: E402
 from snaps.models import cfgnn, smoothed_regression  # noqa: E402
 from snaps.models.cfgnn import Settings, correct, inefficiency, soft_quantile  # noqa: E402
@@ -75,7 +76,7 @@ def test_quantile_lies_between_the_ranks_beside_it():
     assert soft_quantile(scores, 0.1).item() == pytest.approx(90)
     assert soft_quantile(scores, 0.105).item() == pytest.approx(89.5)
     assert soft_quantile(scores, 0.999).item() == 1
-    conformal = snaps.conformal.threshold(scores.numpy(), 0.105)
+    conformal = Calibration(scores.numpy(), np.zeros(len(scores), int), 1).threshold(0.105)
     assert conformal == 90
 
 

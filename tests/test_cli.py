@@ -193,7 +193,7 @@ def test_the_report_of_predict(here, run):
         "method": "SNAPS",
         "score": "APS(randomized=True)",
         "alpha": 0.2,
-        "weights": cp._mixing(cp.weights_),
+        "weights": cp.part_weights_,
         "threshold": cp.threshold_,
         "calibration_nodes": 15,
         "tuning_nodes": 15,
@@ -231,7 +231,7 @@ def test_methods_and_scores(here, run, options, method):
     report = predict(run, *options)
     cp = small.calibrated(method, named=True)
     assert read_sets() == as_read(cp.predict_set(TEST))
-    assert report["weights"] == cp._mixing(cp.weights_) and report["score"] == repr(cp.score_)
+    assert report["weights"] == cp.part_weights_ and report["score"] == repr(cp.score_)
 
 
 def roles_of(**nodes):

@@ -294,37 +294,35 @@ def arrays(**changes):
 
 NAN = np.full((small.NUM_NODES, 3), np.nan)
 FIT = "its contents don't fit together"
-SCORES = "'own' must be finite numbers (n, K), got"
 TAMPERED = {
-    "version 2, this snaps reads 1": header(version=2),
-    "version None, this snaps reads 1": header(version=None),
+    "version 1, this snaps reads 2: calibrate and save it again": header(version=1),
+    "version 3, this snaps reads 2": header(version=3),
+    "version None, this snaps reads 2": header(version=None),
     "not a saved snaps estimator": header(format="other"),
     "not a saved snaps estimator ": arrays(header=None),
     "not a saved snaps estimator  ": arrays(header=np.array([1.5])),
     "not a saved snaps estimator   ": arrays(header=np.frombuffer(b"[1, 2]", np.uint8)),
     "'MySNAPS' is missing or unknown": header(estimator="MySNAPS"),
-    "'own' is missing or unknown": arrays(own=None),
-    "'calib_nodes' is missing or unknown": arrays(calib_nodes=None),
+    "'probs' is missing or unknown": arrays(probs=None),
+    "'calib_ids' is missing or unknown": arrays(calib_ids=None),
     "'calib_labels' is missing or unknown": arrays(calib_labels=None),
-    "'tune_nodes' is missing or unknown": arrays(tune_nodes=None),
-    "'adjacency_indices' is missing or unknown": arrays(adjacency_indices=None),
-    "'similarity_indptr' is missing or unknown": arrays(similarity_indptr=None),
-    "'directed' is missing or unknown": arrays(directed=None),
-    "'ids' must be given for SNAPS, got none": arrays(ids=None),
-    "the number of nodes must agree, got 'edges' 60, 'ids' 3": arrays(ids=np.arange(3)),
-    f"{SCORES} float64 (60, 3)": arrays(own=NAN),
-    f"{SCORES} float64 (60,)": arrays(own=NAN[:, 0]),
-    f"{SCORES} int64 (60, 3)": arrays(own=NAN.astype(int)),
-    "'calib_nodes' must lie from 0 to 59, got 60": arrays(calib_nodes=CALIB + 31),
-    "'calib_nodes' must lie from 0 to 59, got -1": arrays(calib_nodes=CALIB - 1),
-    "'calib_nodes' must not repeat a node, got 0 twice or more": arrays(calib_nodes=CALIB * 0),
-    "'calib_nodes' must be integer positions or a boolean mask, got float64": arrays(
-        calib_nodes=CALIB + 0.5
+    "'calib_scores' is missing or unknown": arrays(calib_scores=None),
+    "'tune_ids' is missing or unknown": arrays(tune_ids=None),
+    "'adj_indices' is missing or unknown": arrays(adj_indices=None),
+    "'near0_indptr' is missing or unknown": arrays(near0_indptr=None),
+    "'ids' is missing or unknown": arrays(ids=None),
+    "it must hold a valid sparse matrix 'adj_*': index pointer size": arrays(ids=np.arange(3)),
+    "'probs' must be finite, got nan in row 0": arrays(probs=NAN),
+    "'probs' must be numbers (60, 3), got (60,)": arrays(probs=NAN[:, 0]),
+    "'probs' must be numbers (60, 3), got (60, 3)": arrays(probs=np.zeros((60, 3), int)),
+    "its nodes must be in its graph": arrays(calib_ids=CALIB + 31),
+    "'calib_ids' must be unique, got 0 twice or more": arrays(calib_ids=CALIB * 0),
+    "'calib_ids' must be a list of integers or of strings, got": arrays(calib_ids=CALIB + 0.5),
+    "'calib_ids' must hold at least one node, got none": arrays(
+        calib_ids=CALIB[:0], calib_labels=CALIB[:0]
     ),
-    "'calib_nodes' must hold at least one node, got none": arrays(calib_nodes=CALIB[:0]),
-    "'tune_nodes' must lie from 0 to 59, got -7": arrays(tune_nodes=np.array([-7])),
-    "'tune_nodes' must not share nodes with 'calib_nodes', got 1 in both (first: 3)": arrays(
-        tune_nodes=np.array([3])
+    "calibration, tuning and known nodes must not overlap": arrays(
+        tune_ids=np.array([3]), tune_labels=np.array([0])
     ),
     "'calib_labels' must have shape (30,), got (29,)": arrays(calib_labels=LABELS[1:30]),
     "'calib_labels' must lie from 0 to 2, or be -1 where unknown, got 9 at node 0": arrays(
@@ -333,28 +331,28 @@ TAMPERED = {
     "'calib_labels' must be labelled, got 30 without a label (first: 0)": arrays(
         calib_labels=np.full(30, -1)
     ),
-    "it must hold a valid sparse matrix 'adjacency_*': ": arrays(
-        adjacency_indices=lambda old: old + 60
+    "'calib_scores' must be numbers (30,), got (29,)": arrays(calib_scores=np.zeros(29)),
+    "'calib_scores' must be finite": arrays(calib_scores=np.full(30, np.inf)),
+    "it must hold a valid sparse matrix 'adj_*': ": arrays(adj_indices=lambda old: old + 60),
+    "it must hold a valid sparse matrix 'adj_*': indptr and indices must be integers": arrays(
+        adj_indptr=lambda old: old + 0.5
     ),
-    "it must hold a valid sparse matrix 'adjacency_*': indptr and indices must be integers": arrays(
-        adjacency_indptr=lambda old: old + 0.5
-    ),
-    "it must hold a valid sparse matrix 'similarity_*': ": arrays(similarity_indptr=np.arange(5)),
-    "'similarity' must be finite, got nan in row 0": arrays(
-        similarity_data=lambda old: old * np.nan
-    ),
-    "'weights' must sum to at most 1, got 0.9 + 0.9": header(weights=[0.9, 0.9]),
-    "'weights' must be (lam, mu) or 'tune', got [1]": header(weights=[1]),
-    "'lam' must be a number from 0 to 1, got nan": header(weights=[float("nan"), 0]),
+    "it must hold a valid sparse matrix 'near0_*': ": arrays(near0_indptr=np.arange(5)),
+    "'near0' must be finite, got nan in row 0": arrays(near0_data=lambda old: old * np.nan),
+    "'weights' must sum to at most 1, got 0.9 + 0.9": header(scorer__weights=[0.9, 0.9]),
+    "'weights' must be (lam, mu) or 'tune', got [1]": header(scorer__weights=[1]),
+    "'lam' must be a number from 0 to 1, got nan": header(scorer__weights=[float("nan"), 0]),
+    "'scorer' must be mixing or pooling, got 'other'": header(scorer__kind="other"),
+    "'classes' must be a list of names, got 3": header(classes=3),
     "'k' must be an integer of at least 1, got 0": header(parameters__k=0),
     "'alpha' must lie strictly between 0 and 1, got 2.0": header(parameters__alpha="2.0"),
     "'penalty' must be a number of at least 0, got -1": header(
-        score={"name": "RAPS", "k_reg": 1, "penalty": -1}
+        scorer__score={"name": "RAPS", "k_reg": 1, "penalty": -1}
     ),
     f"{FIT} (alpha)": header(parameters__alpha="1/0"),
     f"{FIT} (parameter)": header(parameters__more=1),
     f"{FIT} (parameters)": header(parameters=[1, 2]),
-    f"{FIT} (score)": header(score="APS"),
+    f"{FIT} (score)": header(scorer__score="APS"),
 }
 
 

@@ -12,11 +12,12 @@ import scipy.sparse as sp
 import law
 import snaps
 import transcription as t
-from snaps import images
+from snaps import _checks, calibration, images
 from snaps.cli import main
-from snaps.images import EmbeddedSNAPS, Outputs, PaperVariant
+from snaps.images import EmbeddedSNAPS, Outputs
 from snaps.reproduce.commands import _choices
 from snaps.reproduce.images import NAMES
+from snaps.reproduce.paper_variant import paper_scores
 
 torch = pytest.importorskip("torch")
 sklearn_datasets = pytest.importorskip("sklearn.datasets")
@@ -351,12 +352,12 @@ def test_saved_and_loaded(small, tmp_path):
 
 @pytest.mark.parametrize("leave_one_out", [True, False])
 def test_the_papers_variant_is_its_formula(small, leave_one_out):
-    features, probs, labels, *_ = small
+    features, probs, *_ = small
     nodes = np.random.default_rng(SEED).permutation(80)[:40]
-    cp = PaperVariant(0.2, leave_one_out=leave_one_out, seed=SEED)
-    cp.calibrate(features, probs, labels, nodes)
+    items = snaps.Graph(None, features)
+    scores = paper_scores(items, probs, nodes, leave_one_out=leave_one_out, seed=SEED)
     themselves = () if leave_one_out else set(nodes.tolist())
-    np.testing.assert_allclose(cp.scores_, corrected(small, 0.5, 5, sorted(nodes), themselves))
+    np.testing.assert_allclose(scores, corrected(small, 0.5, 5, sorted(nodes), themselves))
 
 
 def test_candidates_by_position_are_the_only_neighbours(small):
@@ -411,24 +412,6 @@ def test_complaints_of_calibrate(small):
     )
 
 
-def test_complaints_of_the_papers_variant(small):
-    features, probs, labels, *_ = small
-    assert complaint(PaperVariant(k=9).calibrate, features, probs, labels, np.arange(8)) == (
-        "'k' must be at most 8 for 8 'nodes', got 9"
-    )
-    lone = PaperVariant(k=8, leave_one_out=True)
-    assert complaint(lone.calibrate, features, probs, labels, np.arange(8)) == (
-        "'k' must be at most 7 for 8 'nodes', got 8"
-    )
-    assert complaint(
-        PaperVariant().calibrate, features, probs, labels, np.arange(8), reference=[9]
-    ) == ("PaperVariant takes no 'tune_nodes', 'similarity' or 'reference'")
-    items = snaps.Graph(None, features)
-    assert complaint(
-        snaps.evaluate_splits, PaperVariant(), items, probs, labels, np.arange(80), 40
-    ) == ("PaperVariant must know who calibrates: call calibrate() in each split")
-
-
 def test_complaints_of_join(small):
     features, probs, labels, *_ = small
     join = images.join
@@ -478,8 +461,22 @@ def test_coverage_follows_its_law(outputs, kind):
     law.assert_law(law.fit_hits(hits, law.hit_pmf(FEW, m, ALPHA)), kind)
 
 
-def hits_of(method, outputs, splits):
-    """Hits through the verbs a user calls, one split after another."""
+def exact(features, logits, labels, calib, test):
+    """Sets through the verbs a user calls."""
+    method = EmbeddedSNAPS(ALPHA, seed=SEED).calibrate(features, logits, labels, calib, logits=True)
+    return method.predict_set(test).mask
+
+
+def papers(features, logits, labels, calib, test):
+    """Sets of the paper's variant."""
+    probs = _checks.check_probs(logits, logits=True)
+    scores = paper_scores(snaps.Graph(None, features), probs, calib, seed=SEED)
+    own = scores[calib, labels[calib]]
+    return calibration.Calibration(own, labels[calib], 10).contains(scores[test], ALPHA)
+
+
+def hits_of(way, outputs, splits):
+    """Hits of one split after another."""
     features, logits, labels = (
         table[ITEMS] for table in (outputs.features, outputs.logits, outputs.labels)
     )
@@ -487,16 +484,15 @@ def hits_of(method, outputs, splits):
     hits = []
     for _ in range(splits):
         calib, test = np.split(random.permutation(len(ITEMS)), [FEW])
-        method.calibrate(features, logits, labels, calib, logits=True)
-        inside = method.predict_set(test).mask[np.arange(len(test)), labels[test]]
+        inside = way(features, logits, labels, calib, test)[np.arange(len(test)), labels[test]]
         hits.append(int(inside.sum()))
     return law.fit_hits(hits, law.hit_pmf(FEW, len(ITEMS) - FEW, ALPHA))
 
 
 def test_the_law_accepts_the_default_and_rejects_the_papers_variant(outputs):
     with threads_set(1):
-        right = hits_of(EmbeddedSNAPS(ALPHA, seed=SEED), outputs, 200)
-        broken = hits_of(PaperVariant(ALPHA, seed=SEED), outputs, 200)
+        right = hits_of(exact, outputs, 200)
+        broken = hits_of(papers, outputs, 200)
     assert right.accepted
     assert not broken.accepted
     assert abs(broken.standard_errors) > 5

@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import check_grad
+from scipy.special import softmax
 
 import law
 import small
 import snaps
 from small import CALIB, LABELS, NUM_NODES, PROBS
-from snaps import evidence, pooling
+from snaps import _context, _logpool, pooling
+from snaps._evidence import Evidence
+from snaps._inputs import Inputs
+from snaps._parts import Context
+from snaps._randomness import node_keys
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
 
@@ -78,13 +83,25 @@ def plain_parts(graph, probs, similarity, context, known):
         "two_hop": mean(graph.adjacency, linked),
         "similar": mean(similarity, belief),
         "context": mean(context, belief),
-        "spread": flow(graph.adjacency),
-        "spread_context": flow(context),
+        "propagated": flow(graph.adjacency),
+        "propagated_context": flow(context),
     }
     return {
         name: np.array([[math.log(max(v, 1e-4)) for v in row] for row in table])
         for name, table in tables.items()
     }
+
+
+def evidence_of(nodes, labels):
+    return Evidence(nodes, node_keys(nodes), labels[nodes])
+
+
+def tables(graph, probs, similar, context, known):
+    """The parts as the library makes them, in logarithms."""
+    inputs = Inputs(graph, probs, similar).holding({Context(4): context})
+    weights = dict.fromkeys(pooling.PARTS, 1 / 7)
+    scorer = pooling.FittedPooling(snaps.THR(), 0, 4, known, weights, np.zeros(probs.shape[1]))
+    return {name: scorer.shown(name, inputs.get(part)) for name, part in scorer.parts.items()}
 
 
 def test_parts_follow_the_recipe():
@@ -96,13 +113,14 @@ def test_parts_follow_the_recipe():
     adjacency[5], adjacency[:, 5] = 0, 0  # nobody's neighbour
     graph = snaps.Graph(sp.csr_array(adjacency), data.graph.features)
     similar = snaps.similarity_graph(graph.features, 4)
-    context = snaps.similarity_graph(evidence.context_features(graph), 4)
+    context = snaps.similarity_graph(_context.context_features(graph), 4)
     known = np.where(np.arange(60) < 12, data.labels, -1)
-    sources = evidence.Sources(probs, graph, similar, context, known)
-    assert sources.available == evidence.PARTS
+    told = evidence_of(np.arange(12), data.labels)
+    found = tables(graph, probs, similar, context, told)
     expected = plain_parts(graph, probs, similar, context, known)
-    for name in evidence.PARTS:
-        np.testing.assert_allclose(sources.part(name), expected[name], atol=1e-10, err_msg=name)
+    assert tuple(found) == pooling.PARTS
+    for name in pooling.PARTS:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-10, err_msg=name)
 
 
 def test_only_the_parts_that_the_data_allows():
@@ -118,7 +136,7 @@ def test_only_the_parts_that_the_data_allows():
     assert names(bare) == ("own", "similar")
     no_features = snaps.Graph(graph.adjacency)
     assert names(no_features) == ("own", "linked", "two_hop")
-    assert names(no_features, known_nodes=[0]) == ("own", "linked", "two_hop", "spread")
+    assert names(no_features, known_nodes=[0]) == ("own", "linked", "two_hop", "propagated")
     assert names(bare, known_nodes=[0]) == ("own", "similar")
     one = snaps.Pooled(0.2, parts=["linked", "own"]).calibrate(graph, PROBS, LABELS, CALIB)
     assert tuple(one.weights_) == ("own", "linked")
@@ -126,17 +144,17 @@ def test_only_the_parts_that_the_data_allows():
 
 def test_context_features_see_the_surroundings_and_not_the_order():
     data = make_graph(300, 3, seed=2)
-    table = evidence.context_features(data.graph, size=8)
+    table = _context.context_features(data.graph, size=8)
     assert table.shape == (300, 16)
     np.testing.assert_allclose(np.linalg.norm(table[:, :8], axis=1), 1, atol=1e-5)
     order = np.random.default_rng(0).permutation(300)
     moved = snaps.Graph(data.graph.adjacency[order][:, order], data.graph.features[order])
-    again = evidence.context_features(moved, size=8)
+    again = _context.context_features(moved, size=8)
     np.testing.assert_allclose(again @ again.T, (table @ table.T)[order][:, order], atol=1e-3)
-    assert evidence.context_features(snaps.Graph(data.graph.adjacency)) is None
+    assert _context.context_features(snaps.Graph(data.graph.adjacency)) is None
     # Few columns need no summary; dense features are welcome too.
     assert (
-        evidence.context_features(snaps.Graph(data.graph.adjacency, np.eye(300)[:, :5])).shape[1]
+        _context.context_features(snaps.Graph(data.graph.adjacency, np.eye(300)[:, :5])).shape[1]
         == 10
     )
 
@@ -145,7 +163,7 @@ def test_labels_spread_until_they_settle():
     chain = snaps.Graph(np.array([[0, 1, 2], [1, 2, 3]]), num_nodes=4).adjacency
     start = np.zeros((4, 2))
     start[0, 0] = start[3, 1] = 1
-    mass = evidence.spread(chain, start)
+    mass = _context.propagate(chain, start)
     exact = 0.1 * np.linalg.solve(
         np.eye(4) - 0.9 * chain.toarray() / chain.toarray().sum(1, keepdims=True), start
     )
@@ -161,8 +179,8 @@ def test_gradient_is_exact():
     stack, labels = random.normal(size=(3, 40, 4)), random.integers(0, 4, 40)
     point = random.normal(size=7)
     wrong = check_grad(
-        lambda x: pooling._loss(x, stack, labels)[0],
-        lambda x: pooling._loss(x, stack, labels)[1],
+        lambda x: _logpool._loss(x, stack, labels)[0],
+        lambda x: _logpool._loss(x, stack, labels)[1],
         point,
     )
     assert wrong < 1e-3
@@ -173,12 +191,11 @@ def test_fit_is_at_its_minimum_and_finds_the_part_that_tells():
     labels = random.integers(0, 3, 400)
     told = np.log(np.full((400, 3), 0.15) + 0.55 * np.eye(3)[labels])
     noise = np.log(random.dirichlet(np.ones(3), 400))
-    pool = pooling.fit_pool({"noise": noise, "told": told}, labels)
-    assert pool.weights["told"] > 1 > 0.2 > abs(pool.weights["noise"])
-    again = pooling.fit_pool({"noise": noise, "told": told}, labels)
-    assert again.weights == pool.weights and (again.bias == pool.bias).all()
-    pooled = pool.probabilities({"noise": noise, "told": told})
-    np.testing.assert_allclose(pooled.sum(axis=1), 1)
+    tuning = evidence_of(np.arange(400), labels)
+    weights, bias = _logpool.fit_pool({"noise": noise, "told": told}, tuning)
+    assert weights["told"] > 1 > 0.2 > abs(weights["noise"])
+    again = _logpool.fit_pool({"noise": noise, "told": told}, tuning)
+    assert again[0] == weights and (again[1] == bias).all()
 
 
 def test_biases_of_many_classes_are_pulled_to_zero():
@@ -186,7 +203,8 @@ def test_biases_of_many_classes_are_pulled_to_zero():
     random = np.random.default_rng(3)
     labels = random.integers(0, 200, 60)
     parts = {"own": np.log(random.dirichlet(np.ones(200), 60))}
-    assert np.abs(pooling.fit_pool(parts, labels).bias).max() < 0.1
+    _, bias = _logpool.fit_pool(parts, evidence_of(np.arange(60), labels))
+    assert np.abs(bias).max() < 0.1
 
 
 def test_few_tuning_nodes_mean_equal_weights(case):
@@ -217,17 +235,15 @@ def test_coverage_follows_its_law(case, score, known):
 def test_known_nodes_among_the_calibration_nodes_break_the_law(case):
     """What the API refuses, done by hand: labels of calibration nodes as evidence."""
     graph, probs, labels, pool = case
-    context = snaps.similarity_graph(evidence.context_features(graph), 20)
+    context = snaps.similarity_graph(_context.context_features(graph), 20)
     similar = snaps.similarity_graph(graph.features, 20)
     random, hits, n, alpha = np.random.default_rng(SEED), [], 200, 0.1
     for _ in range(60):
         order = random.permutation(pool)
         calib, test = order[:n], order[n:]
-        known = np.full(len(labels), -1)
-        known[calib] = labels[calib]
-        sources = evidence.Sources(probs, graph, similar, context, known)
-        parts = {name: sources.part(name) for name in ("own", "spread", "spread_context")}
-        pooled = pooling.equal_pool(tuple(parts), 4).probabilities(parts)
+        parts = tables(graph, probs, similar, context, evidence_of(calib, labels))
+        names = ("own", "propagated", "propagated_context")
+        pooled = softmax(sum(parts[name] for name in names) / 3, axis=1)
         scores = 1 - pooled[np.arange(len(labels)), labels]
         q = np.sort(scores[calib])[math.ceil((1 - alpha) * (n + 1)) - 1]
         hits.append(int((scores[test] <= q).sum()))
@@ -300,8 +316,9 @@ def test_tampered_files_are_refused(calibrated, tmp_path):
         arrays = dict(file)
     for name, value, rule in (
         ("bias", np.zeros(3), "'bias' must be finite of shape (4,), got (3,)"),
-        ("known", np.zeros(5, int), "'known'"),
+        ("known_labels", np.zeros(5, int), "'known_labels' must have shape (80,), got (5,)"),
         ("probs", np.full((900, 4), np.nan), "'probs' must be finite"),
+        ("near0_indices", np.zeros(9, int), "sparse matrix 'near0_*'"),
     ):
         np.savez(tmp_path / "bad.npz", **{**arrays, name: value})
         with pytest.raises(snaps.SnapsError) as caught:
@@ -311,30 +328,25 @@ def test_tampered_files_are_refused(calibrated, tmp_path):
 
 def test_explanation_takes_a_node_apart(calibrated):
     story = calibrated.explain(700)
-    assert set(story.parts) == set(evidence.PARTS) == set(story.weights)
+    assert set(story.parts) == set(pooling.PARTS) == set(story.weights)
     mixed = sum(story.weights[name] * story.parts[name] for name in story.parts)
-    pooled = pooling.softmax((mixed + calibrated.bias_)[None])[0]
+    pooled = softmax((mixed + calibrated.bias_)[None], axis=1)[0]
     np.testing.assert_allclose(story.mixed, 1 - pooled)
     assert (story.inside == calibrated.predict_set([700]).mask[0]).all()
     assert {n.part for n in story.neighbours} <= {"linked", "similar", "context"}
     sizes = [np.abs(n.shift).max() for n in story.neighbours]
     assert sizes == sorted(sizes, reverse=True)
-    assert "spread_context" in str(story)
+    assert "propagated_context" in str(story)
 
 
-def test_p_values_agree_with_the_sets(calibrated):
+def test_p_values_agree_with_the_sets(calibrated, case):
     nodes = np.arange(500, 600)
     assert ((calibrated.predict_p(nodes) > 0.1) == calibrated.predict_set(nodes).mask).all()
     by_class = snaps.Pooled(0.1, class_conditional=True)
-    by_class.calibrate(
-        calibrated._graph, calibrated._inputs.probs, _labels(calibrated), np.arange(80, 380)
-    )
+    graph, probs, labels, _ = case
+    by_class.calibrate(graph, probs, labels, np.arange(80, 380))
     assert by_class.threshold_.shape == (4,)
     assert ((by_class.predict_p(nodes) > 0.1) == by_class.predict_set(nodes).mask).all()
-
-
-def _labels(cp):
-    return make_graph(900, 4, seed=3).labels
 
 
 def test_known_nodes_are_not_predicted(calibrated):
@@ -347,16 +359,16 @@ def test_known_nodes_are_not_predicted(calibrated):
 
 BAD = {
     "'parts' must be 'auto' or a list of parts, got 'all'": {"parts": "all"},
-    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, spread, "
-    "spread_context, got ['owm']": {"parts": ["owm"]},
-    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, spread, "
-    "spread_context, got []": {"parts": []},
-    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, spread, "
-    "spread_context, got ['own', 'own']": {"parts": ["own", "own"]},
-    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, spread, "
-    "spread_context, got 3": {"parts": 3},
-    "'parts' must be among those that the data allows, got 'spread' without edges and known "
-    "nodes": {"parts": ["own", "spread"]},
+    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, propagated, "
+    "propagated_context, got ['owm']": {"parts": ["owm"]},
+    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, propagated, "
+    "propagated_context, got []": {"parts": []},
+    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, propagated, "
+    "propagated_context, got ['own', 'own']": {"parts": ["own", "own"]},
+    "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, propagated, "
+    "propagated_context, got 3": {"parts": 3},
+    "'parts' must be among those that the data allows, got 'propagated' without edges and known "
+    "nodes": {"parts": ["own", "propagated"]},
     "'k' must be an integer of at least 1, got 0": {"k": 0},
     "'k' must be smaller than the number of nodes 60, got 60": {"k": 60},
 }
@@ -375,7 +387,7 @@ def test_known_nodes_of_another_role_are_refused():
     for known, message in (
         (
             CALIB,
-            "'known_nodes' must not share nodes with 'nodes', got 15 in both (first: 0)",
+            "'known_nodes' must not share nodes with 'nodes', got 15 in both (first: 1)",
         ),
         ([99], "'known_nodes' must lie from 0 to 59, got 99"),
         ([59], "'known_nodes' must be labelled, got 1 without a label (first: 59)"),

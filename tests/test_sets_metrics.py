@@ -107,7 +107,8 @@ def test_a_class_without_nodes_has_no_coverage(sets):
 
 def test_the_nodes_asked_for():
     cp = small.calibrated(tune_nodes=np.arange(30, 35))
-    every = cp.predict_set(np.arange(small.NUM_NODES)).mask
+    with pytest.warns(snaps.SnapsWarning, match="35 of the nodes calibrated or tuned"):
+        every = cp.predict_set(np.arange(small.NUM_NODES)).mask
     assert cp.predict_set().nodes.tolist() == list(range(35, 60))
     assert cp.tune_nodes_.tolist() == [30, 31, 32, 33, 34]
     mask = np.zeros(small.NUM_NODES, bool)

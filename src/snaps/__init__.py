@@ -7,13 +7,16 @@ Three lines from any classifier's probabilities to sets that hold the true label
     sets = cp.predict_set()
 """
 
+import importlib
+from typing import Any
+
 from snaps import images, metrics
 from snaps._errors import SnapsError, SnapsWarning
-from snaps._persistence import load
+from snaps._estimators import DAPS, SNAPS, SplitConformal
+from snaps._loading import load
+from snaps._pooled import Pooled
 from snaps.advisor import advise
 from snaps.graph import Graph
-from snaps.pooled import Pooled
-from snaps.predictor import DAPS, SNAPS, SplitConformal
 from snaps.scores import APS, RAPS, SAPS, THR, Score
 from snaps.sets import PredictionSets
 from snaps.similarity import similarity_graph
@@ -37,10 +40,24 @@ __all__ = [
     "SplitConformal",
     "THR",
     "advise",
+    "datasets",
     "evaluate_splits",
     "images",
     "load",
     "metrics",
+    "models",
     "similarity_graph",
     "structural_features",
 ]
+
+_WINGS = ("datasets", "models")  # imported when first touched
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WINGS:
+        return importlib.import_module(f"snaps.{name}")
+    raise AttributeError(f"module 'snaps' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,6 +13,10 @@ class SnapsError(ValueError):
         super().__init__(" ".join(line.strip() for line in message.splitlines()))
 
 
+class NotCalibratedError(SnapsError, AttributeError):
+    """Something was asked of an estimator that only calibration can tell."""
+
+
 class SnapsWarning(UserWarning):
     """Something the user should know: the result is valid but not what they may expect."""
 

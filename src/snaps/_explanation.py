@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from snaps._errors import require
-from snaps.aggregation import ScoreField
-from snaps.evidence import Sources, log_floor
-from snaps.pooling import Pool
+from snaps._inputs import Inputs
+from snaps._parts import FittedScorer, Mean
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,8 @@ class Explanation:
     Attributes
     ----------
     node, id : the node explained
+    classes : array (K,)
+        Names of the labels.
     parts : dict of arrays (K,)
         The node's row of every part: scores, or log-probabilities for `Pooled`.
     weights : dict of float
@@ -51,6 +50,7 @@ class Explanation:
 
     node: int
     id: Any
+    classes: np.ndarray
     parts: dict[str, np.ndarray]
     weights: dict[str, float]
     mixed: np.ndarray
@@ -59,7 +59,7 @@ class Explanation:
     neighbours: list[Neighbour]
 
     def to_pandas(self) -> Any:
-        """One row a label."""
+        """One row per label."""
         pandas = require("pandas", "all")
         columns = {
             **self.parts,
@@ -67,103 +67,69 @@ class Explanation:
             "threshold": self.threshold,
             "in": self.inside,
         }
-        return pandas.DataFrame(columns).rename_axis("label")
+        return pandas.DataFrame(columns, index=pandas.Index(self.classes, name="label"))
 
     def __str__(self) -> str:
-        names = list(self.parts)
-        head = (
-            "label  " + "".join(f"{name:>10}" for name in [*names, "mixed", "threshold"]) + "  in"
+        labels = [str(name) for name in self.classes]
+        first = max(len("weight"), *map(len, labels)) + 1
+        columns = {**self.parts, "mixed": self.mixed, "threshold": self.threshold}
+        widths = {name: max(10, len(name) + 2) for name in columns}
+        head = f"{'label':<{first}}" + "".join(f"{name:>{w}}" for name, w in widths.items())
+        weights = f"{'weight':<{first}}" + "".join(
+            f"{self.weights[name]:>{widths[name]}.3f}" for name in self.parts
         )
-        weights = "weight " + "".join(f"{self.weights[name]:>10.3f}" for name in names)
         rows = [
-            f"{y:<7}"
-            + "".join(f"{self.parts[name][y]:>10.4f}" for name in names)
-            + f"{self.mixed[y]:>10.4f}{self.threshold[y]:>10.4f}"
+            f"{label:<{first}}"
+            + "".join(f"{columns[name][y]:>{w}.4f}" for name, w in widths.items())
             + ("  yes" if self.inside[y] else "  -")
-            for y in range(len(self.mixed))
+            for y, label in enumerate(labels)
         ]
         moved = [
-            f"  {n.part} node {n.id} (weight {n.weight:.3f}): "
-            f"label {int(np.abs(n.shift).argmax())} by {n.shift[np.abs(n.shift).argmax()]:+.4f}"
+            f"  {n.part} node {n.id} (weight {n.weight:.3f}): label "
+            f"{labels[np.abs(n.shift).argmax()]} by {n.shift[np.abs(n.shift).argmax()]:+.4f}"
             for n in self.neighbours[:5]
         ]
-        lines = [f"node {self.id}", head, weights, *rows]
+        lines = [f"node {self.id}", head + "  in", weights, *rows]
         if moved:
             lines += [f"moved most by ({len(self.neighbours)} neighbours in all)", *moved]
         return "\n".join(lines)
 
 
 def explain(
-    node: int,
-    ids: np.ndarray,
-    field: ScoreField,
-    weights: Mapping[str, float],
-    links: Mapping[str, sp.csr_array | None],
-    threshold: Any,
+    node: int, inputs: Inputs, scorer: FittedScorer, limits: np.ndarray, classes: np.ndarray
 ) -> Explanation:
-    """Take a node's mixed score apart; `links` says whose scores each part averages."""
-    own = field.parts["own"]
+    """Take a node's scores apart: by part, and by the neighbours who matter most.
+
+    `limits` are the thresholds of the node's labels (K,), or the one of all (1,).
+    """
+    parts, ids = scorer.parts, inputs.graph.ids
+    rows = {name: inputs.get(part)[[node]] for name, part in parts.items()}
     neighbours = []
-    for part, matrix in links.items():
-        if matrix is None or not weights.get(part):
+    for name, part in parts.items():
+        # Means of means have no neighbours of their own to name.
+        if not isinstance(part, Mean) or isinstance(part.of, Mean) or not scorer.weights[name]:
             continue
-        entries = slice(matrix.indptr[node], matrix.indptr[node + 1])
-        shares = np.asarray(matrix.data[entries], np.float64)
-        for j, share in zip(matrix.indices[entries], shares / shares.sum(), strict=True):
-            weight = float(weights[part] * share)
-            shift = weight * (own[j] - own[node])
-            neighbours.append(Neighbour(int(j), ids[j].item(), part, weight, shift))
-    neighbours.sort(key=lambda n: -np.abs(n.shift).max())
-    mixed = field.mix(weights, np.array([node]))[0]
-    thresholds = np.broadcast_to(np.asarray(threshold, np.float64), mixed.shape).copy()
-    return Explanation(
-        node=node,
-        id=ids[node].item(),
-        parts={name: part[node] for name, part in field.parts.items()},
-        weights=dict(weights),
-        mixed=mixed,
-        threshold=thresholds,
-        inside=mixed <= thresholds,
-        neighbours=neighbours,
-    )
-
-
-def explain_pool(
-    node: int,
-    ids: np.ndarray,
-    field: ScoreField,
-    sources: Sources,
-    pool: Pool,
-    scores: np.ndarray,
-    threshold: Any,
-) -> Explanation:
-    """Take pooled evidence apart: by part, and by the neighbours who matter most."""
-    beliefs = sources.beliefs()
-    neighbours = []
-    for part in field.parts:
-        matrix = sources.matrix(part)
+        matrix, table = inputs.get(part.over), inputs.get(part.of)
         if matrix is None:
             continue
         entries = slice(matrix.indptr[node], matrix.indptr[node + 1])
-        members = matrix.indices[entries]
         shares = np.asarray(matrix.data[entries], np.float64)
-        mass, weight = shares @ beliefs[members], pool.weights[part]
-        for j, share in zip(members, shares, strict=True):
-            rest = shares.sum() - share
-            alone = rest <= 0
-            without = beliefs[node] if alone else (mass - share * beliefs[j]) / rest
-            shift = weight * (field.parts[part][node] - log_floor(without))
-            part_share = float(weight * share / shares.sum())
-            neighbours.append(Neighbour(int(j), ids[j].item(), part, part_share, shift))
+        shares = shares / shares.sum()
+        for j, share in zip(matrix.indices[entries], shares, strict=True):
+            shift = scorer.shift(name, table[node], table[j], float(share), rows[name][0])
+            weight = float(scorer.weights[name] * share)
+            neighbours.append(Neighbour(int(j), ids[j].item(), name, weight, shift))
     neighbours.sort(key=lambda n: -np.abs(n.shift).max())
-    thresholds = np.broadcast_to(np.asarray(threshold, np.float64), scores.shape).copy()
+    mixed = scorer.combine(rows, inputs.keys[[node]])[0]
+    thresholds = np.broadcast_to(limits, mixed.shape).astype(np.float64)
     return Explanation(
         node=node,
         id=ids[node].item(),
-        parts={name: part[node] for name, part in field.parts.items()},
-        weights=dict(pool.weights),
-        mixed=scores.copy(),
+        classes=classes,
+        parts={name: scorer.shown(name, table)[0] for name, table in rows.items()},
+        weights=dict(scorer.weights),
+        mixed=mixed,
         threshold=thresholds,
-        inside=scores <= thresholds,
+        inside=mixed <= thresholds,
         neighbours=neighbours,
     )

@@ -1,97 +1,162 @@
-"""Saving calibrated estimators: arrays and a JSON header in one .npz, no pickle.
+"""Saved estimators: a JSON header and plain arrays in one .npz, no pickle.
 
-What can be computed again (aggregated scores, threshold) is computed again on loading: the same
-loops give the same bits.
+Kept are parameters, the fitted scorer, and ids, labels and scores of the calibration nodes; with
+data also the graph, the probabilities and the neighbour graphs. Tables of scores are made again.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 
-from snaps import scores as score_module
-from snaps._checks import check_disjoint, check_known, check_labels, check_nodes, check_similarity
+from snaps._checks import (
+    check_known,
+    check_labels,
+    check_number,
+    check_probs,
+    check_similarity,
+    check_weights,
+    shown,
+)
 from snaps._errors import SnapsError
+from snaps._evidence import Evidence, Labelled
 from snaps._files import atomic_path, read_npz
+from snaps._inputs import Inputs
+from snaps._parts import Context, Links, Similar
 from snaps._randomness import node_keys
-from snaps.estimator import Estimator, Inputs, pack_csr
-from snaps.graph import Graph, csr_from_arrays
-from snaps.images import EmbeddedSNAPS
-from snaps.pooled import Pooled
-from snaps.predictor import DAPS, SNAPS, SplitConformal
-from snaps.scores import check_score
+from snaps._roles import Groups, Roles
+from snaps._state import State
+from snaps.calibration import Calibration
+from snaps.graph import Graph, check_ids, csr_from_arrays, features_from_arrays
+from snaps.pooling import PARTS, FittedPooling
+from snaps.scorers import FittedMixing
+from snaps.scores import APS, RAPS, SAPS, THR, Score, check_score
 
-FORMAT, VERSION = "snaps-estimator", 1
-_ESTIMATORS = {cls.__name__: cls for cls in (SNAPS, Pooled, DAPS, SplitConformal, EmbeddedSNAPS)}
-_SCORES = {name: getattr(score_module, name) for name in ("APS", "RAPS", "SAPS", "THR")}
+FORMAT, VERSION = "snaps-estimator", 2
+ESTIMATORS = ("SNAPS", "Pooled", "DAPS", "SplitConformal", "EmbeddedSNAPS")
+_SCORES: dict[str, Any] = {kind.__name__: kind for kind in (APS, RAPS, SAPS, THR)}
+_NAMES = (str, int, float, bool, type(None))  # of groups: what JSON takes
+
+Arrays = dict[str, np.ndarray]
+Header = dict[str, Any]
+Kind = TypeVar("Kind", bound=Labelled)
 
 
-def save(estimator: Estimator, path: str | os.PathLike[str]) -> None:
-    """Write a calibrated estimator."""
-    for kind, known, what in (
-        (type(estimator), _ESTIMATORS, "the estimator"),
-        (type(estimator.score), _SCORES, "'score'"),
-    ):
-        if known.get(kind.__name__) is not kind:
-            raise SnapsError(
-                f"{what} must be one of {', '.join(known)} to be saved, got {kind.__name__}"
-            )
-    parameters = {
-        name: value for name, value in vars(estimator).items() if name[0] != "_" and name[-1] != "_"
-    }
-    header = {
+# -- writing -------------------------------------------------------------------------------------
+
+
+def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool) -> None:
+    """Write a calibrated estimator of this class."""
+    if estimator.__name__ not in ESTIMATORS or not estimator.__module__.startswith("snaps."):
+        raise SnapsError(
+            f"the estimator must be one of {', '.join(ESTIMATORS)} to be saved, "
+            f"got {estimator.__name__}"
+        )
+    roles, calibration = state.roles, state.calibration
+    header: Header = {
         "format": FORMAT,
         "version": VERSION,
-        "estimator": type(estimator).__name__,
-        "parameters": {
-            **parameters,
-            "alpha": str(estimator.alpha),
-            "score": _pack_score(estimator.score),
-        },
-        "score": _pack_score(estimator.score_),
-        "weights": estimator.weights_,
+        "estimator": estimator.__name__,
+        "parameters": _pack_parameters(state.params),
+        "scorer": _pack_scorer(state.scorer),
+        "classes": roles.classes.tolist(),
+        "by_class": calibration.by_class,
+        "groups": None if roles.groups is None else list(roles.groups.names),
+        "data": data,
     }
-    graph, similarity = estimator._graph, estimator._similarity_graph
-    arrays = {
-        "header": np.frombuffer(json.dumps(header, default=_plain).encode(), np.uint8),
-        "calib_nodes": estimator.calib_nodes_,
-        "calib_labels": estimator.calib_labels_,
-        "tune_nodes": estimator.tune_nodes_,
-    }
-    if graph is not None:
-        arrays |= {"ids": graph.ids, "directed": np.array(graph.directed)}
-        arrays |= pack_csr("adjacency", graph.adjacency)
-    if similarity is not None:
-        arrays |= pack_csr("similarity", similarity)
-    arrays |= estimator._pack()
+    if roles.groups is not None and not all(type(name) in _NAMES for name in roles.groups.names):
+        odd = next(name for name in roles.groups.names if type(name) not in _NAMES)
+        raise SnapsError(f"'groups' must be strings or numbers to be saved, got {shown(odd)}")
+    arrays = {"calib_scores": calibration.scores, "reference": roles.reference}
+    for name, nodes in _nodes_of(roles).items():
+        arrays |= {f"{name}_ids": nodes.ids, f"{name}_labels": nodes.labels}
+    if calibration.groups is not None:
+        arrays["calib_groups"] = calibration.groups
+    if isinstance(state.scorer, FittedPooling):
+        arrays["bias"] = state.scorer.bias
+    if data and state.inputs is not None:
+        header |= _pack_data(state.inputs, state.scorer, arrays)
+        if roles.groups is not None:
+            arrays["groups"] = roles.groups.codes
+    text = json.dumps(header, default=_plain).encode()
+    arrays["header"] = np.frombuffer(text, np.uint8)
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """Read an estimator written by `save`.
+def _nodes_of(roles: Roles) -> dict[str, Labelled]:
+    return {"calib": roles.calib, "tune": roles.tuning, "known": roles.known}
 
-    Files that are truncated, foreign, tampered with or of a newer version are refused by name;
-    nothing in a file is ever executed.
-    """
+
+def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
+    packed = dict(parameters)
+    return packed | {
+        "alpha": str(packed["alpha"]),
+        "score": _pack_score(packed["score"]),
+    }
+
+
+def _pack_score(score: Any) -> Header:
+    if _SCORES.get(type(score).__name__) is not type(score):
+        known = ", ".join(_SCORES)
+        raise SnapsError(f"'score' must be one of {known} to be saved, got {type(score).__name__}")
+    return {"name": type(score).__name__, **asdict(score)}
+
+
+def _pack_scorer(scorer: Any) -> Header:
+    packed: Header = {"score": _pack_score(scorer.score), "seed": scorer.seed}
+    if isinstance(scorer, FittedPooling):
+        return packed | {"kind": "pooling", "k": scorer.k, "weights": scorer.weights}
+    similar = None if scorer.similar is None else asdict(scorer.similar)
+    return packed | {
+        "kind": "mixing",
+        "similar": similar,
+        "linked": scorer.linked is not None,
+        "weights": [scorer.lam, scorer.mu],
+    }
+
+
+def _pack_data(inputs: Inputs, scorer: Any, arrays: Arrays) -> Header:
+    """Graph, probabilities and neighbour graphs into `arrays`; what the header says of them."""
+    graph = inputs.graph
+    arrays |= {"ids": graph.ids, "probs": inputs.probs, **_pack_csr("adj", graph.adjacency)}
+    if sp.issparse(graph.features):
+        arrays |= {**_pack_csr("x", graph.features), "x_shape": np.array(graph.features.shape)}
+    elif graph.features is not None:
+        arrays["x"] = graph.features
+    if inputs.similarity is not None:
+        arrays |= _pack_csr("similarity", inputs.similarity)
+    near: list[Header] = []
+    for recipe, matrix in inputs.made(Similar, Context).items():
+        if matrix is None or (inputs.similarity is not None and isinstance(recipe, Similar)):
+            continue
+        arrays |= _pack_csr(f"near{len(near)}", matrix)
+        near.append({"kind": type(recipe).__name__, **asdict(recipe)})
+    return {"directed": graph.directed, "near": near}
+
+
+def _pack_csr(name: str, matrix: sp.csr_array) -> Arrays:
+    return {f"{name}_{each}": getattr(matrix, each) for each in ("data", "indices", "indptr")}
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's, for JSON."""
+    return value.tolist()
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def read(path: str | os.PathLike[str]) -> tuple[str, Header, Arrays]:
+    """The estimator's class, header and arrays of a file; what is not ours is refused by name."""
     arrays = read_npz(path)
-    header = _read_header(arrays, path)
-    try:
-        return _rebuild(header, arrays)
-    except SnapsError as error:
-        raise SnapsError(f"cannot load '{path}': {error}") from error
-    except KeyError as error:
-        raise SnapsError(f"cannot load '{path}': {error} is missing or unknown") from error
-    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise SnapsError(f"cannot load '{path}': its contents don't fit together") from error
-
-
-def _read_header(arrays: dict[str, np.ndarray], path: Any) -> dict[str, Any]:
     try:
         header = json.loads(arrays["header"].tobytes())
         found, version = header["format"], header["version"]
@@ -100,59 +165,132 @@ def _read_header(arrays: dict[str, np.ndarray], path: Any) -> dict[str, Any]:
     if found != FORMAT:
         raise SnapsError(f"cannot load '{path}': not a saved snaps estimator")
     if version != VERSION:
-        raise SnapsError(f"cannot load '{path}': version {version}, this snaps reads {VERSION}")
-    return header
-
-
-def _rebuild(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Estimator:
-    parameters = dict(header["parameters"])
-    parameters["score"] = _unpack_score(parameters["score"])
-    alpha = parameters["alpha"]
-    parameters["alpha"] = Fraction(alpha) if "/" in alpha else float(alpha)
-    estimator = _ESTIMATORS[header["estimator"]](**parameters)
-    estimator._check_parameters()
-    table = arrays[estimator._saved]
-    if table.ndim != 2 or table.dtype != np.float64 or not np.isfinite(table).all():
+        hint = ": calibrate and save it again" if version == 1 else ""
         raise SnapsError(
-            f"'{estimator._saved}' must be finite numbers (n, K), got {table.dtype} {table.shape}"
+            f"cannot load '{path}': version {shown(version)}, this snaps reads {VERSION}{hint}"
         )
-    n, num_classes = table.shape
-    calib = check_nodes(arrays["calib_nodes"], "calib_nodes", num_nodes=n)
-    tune = check_nodes(arrays["tune_nodes"], "tune_nodes", num_nodes=n, empty=True)
-    check_disjoint(tune, "tune_nodes", calib, "'calib_nodes'")
+    return str(header.get("estimator")), header, arrays
+
+
+def parameters(header: Header) -> dict[str, Any]:
+    """The estimator's parameters."""
+    packed = dict(header["parameters"])
+    alpha = packed["alpha"]
+    packed["alpha"] = Fraction(alpha) if "/" in alpha else float(alpha)
+    packed["score"] = _unpack_score(packed["score"])
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in packed.items()
+    }
+
+
+def _unpack_score(packed: Header) -> Score:
+    score = _SCORES[packed["name"]](**{k: v for k, v in packed.items() if k != "name"})
+    return check_score(score)
+
+
+def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
+    """Everything else, checked."""
+    classes = np.array(header["classes"])
+    if classes.ndim != 1 or classes.dtype.kind not in "iU" or len(classes) < 2:
+        raise SnapsError(f"'classes' must be a list of names, got {shown(header['classes'])}")
+    inputs = _unpack_data(header, arrays, len(classes)) if header["data"] else None
+    groups = None
+    if header["groups"] is not None:
+        codes = np.empty(0, np.int64) if inputs is None else arrays["groups"]
+        _check_codes(codes, "groups", len(header["groups"]))
+        groups = Groups(codes, tuple(header["groups"]))
+        if inputs is not None and codes.shape != (inputs.num_nodes,):
+            raise SnapsError(f"'groups' must have {inputs.num_nodes} entries, got {codes.shape}")
+    calib = _unpack_nodes(Labelled, "calib", arrays, len(classes))
+    if not len(calib):
+        raise SnapsError("'calib_ids' must hold at least one node, got none")
+    known = _unpack_nodes(Evidence, "known", arrays, len(classes))
+    tuning = _unpack_nodes(Evidence, "tune", arrays, len(classes))
+    keys = np.concatenate([calib.keys, tuning.keys, known.keys])
+    if len(np.unique(keys)) < len(keys):
+        raise SnapsError("calibration, tuning and known nodes must not overlap")
+    roles = Roles(calib, tuning, known, arrays["reference"].astype(np.uint64), classes, groups)
+    if inputs is not None:
+        for nodes in _nodes_of(roles).values():
+            if len(inputs.positions(nodes.keys)) < len(nodes):
+                raise SnapsError("its nodes must be in its graph")
+    scores = arrays["calib_scores"]
+    if scores.shape != calib.labels.shape or scores.dtype != np.float64:
+        raise SnapsError(f"'calib_scores' must be numbers {calib.labels.shape}, got {scores.shape}")
+    if not np.isfinite(scores).all():
+        raise SnapsError("'calib_scores' must be finite")
+    own = None
+    if groups is not None:
+        own = arrays["calib_groups"]
+        _check_codes(own, "calib_groups", len(groups.names))
+        if own.shape != scores.shape:
+            raise SnapsError(f"'calib_groups' must have shape {scores.shape}, got {own.shape}")
+    calibration = Calibration(
+        scores,
+        calib.labels,
+        len(classes),
+        own,
+        1 if groups is None else len(groups.names),
+        bool(header["by_class"]),
+    )
+    scorer = _unpack_scorer(header["scorer"], known, arrays, len(classes))
+    return State(params, inputs, roles, scorer, calibration)
+
+
+def _check_codes(codes: np.ndarray, name: str, most: int) -> None:
+    if codes.ndim != 1 or codes.dtype != np.int64 or ((codes < 0) | (codes >= most)).any():
+        raise SnapsError(f"'{name}' must be integers from 0 to {most - 1}")
+
+
+def _unpack_nodes(kind: type[Kind], name: str, arrays: Arrays, num_classes: int) -> Kind:
+    ids = check_ids(arrays[f"{name}_ids"], f"'{name}_ids'")
     labels = check_labels(
-        arrays["calib_labels"], "calib_labels", num_nodes=len(calib), num_classes=num_classes
+        arrays[f"{name}_labels"], f"{name}_labels", num_nodes=len(ids), num_classes=num_classes
     )
-    check_known(labels, np.arange(len(calib)), "calib_labels")
-    graph = similarity = None
-    if "ids" in arrays:
-        graph = Graph(
-            csr_from_arrays(arrays, "adjacency", "it", (n, n)),
-            ids=arrays["ids"],
-            directed=bool(arrays["directed"]),
-            self_loops=True,
-        )
-    elif len(estimator._parts) > 1:
-        raise SnapsError(f"'ids' must be given for {type(estimator).__name__}, got none")
-    if "similarity_data" in arrays:
-        similarity = check_similarity(csr_from_arrays(arrays, "similarity", "it", (n, n)), n)
-    keys = node_keys(np.arange(n) if graph is None else graph.ids)
-    inputs = Inputs(graph, table, keys, similarity)
-    inputs, fit = estimator._unpack(
-        inputs, check_score(_unpack_score(header["score"])), header["weights"], arrays
+    check_known(labels, np.arange(len(ids)), f"{name}_labels")
+    keys = node_keys(ids)
+    order = np.argsort(keys, kind="stable")
+    return kind(ids[order], keys[order], labels[order])
+
+
+def _unpack_scorer(packed: Header, known: Evidence, arrays: Arrays, num_classes: int) -> Any:
+    score, seed = _unpack_score(packed["score"]), int(packed["seed"])
+    if packed["kind"] == "pooling":
+        bias, weights = arrays["bias"], packed["weights"]
+        if bias.shape != (num_classes,) or not np.isfinite(bias).all():
+            raise SnapsError(f"'bias' must be finite of shape ({num_classes},), got {bias.shape}")
+        if not weights or not set(weights) <= set(PARTS):
+            raise SnapsError(f"'weights' must name some of {', '.join(PARTS)}")
+        checked = {k: check_number(weights[k], "weights", low=-1e6) for k in weights}
+        return FittedPooling(score, seed, int(packed["k"]), known, checked, bias)
+    if packed["kind"] != "mixing":
+        raise SnapsError(f"'scorer' must be mixing or pooling, got {shown(packed['kind'])}")
+    similar = None if packed["similar"] is None else Similar(**packed["similar"])
+    linked = Links() if packed["linked"] else None
+    return FittedMixing(score, seed, similar, linked, *check_weights(packed["weights"]))
+
+
+def _unpack_data(header: Header, arrays: Arrays, num_classes: int) -> Inputs:
+    n = len(arrays["ids"])
+    graph = Graph(
+        csr_from_arrays(arrays, "adj", "it", (n, n)),
+        features_from_arrays(arrays, "it"),
+        ids=arrays["ids"],
+        directed=bool(header["directed"]),
+        self_loops=True,
     )
-    estimator._settle(inputs, fit, calib, labels, tune)
-    return estimator
+    probs = arrays["probs"]
+    if probs.shape != (n, num_classes) or probs.dtype != np.float64:
+        raise SnapsError(f"'probs' must be numbers ({n}, {num_classes}), got {probs.shape}")
+    check_probs(probs)
+    similarity = _unpack_near(arrays, "similarity", n) if "similarity_data" in arrays else None
+    made: dict[Any, Any] = {}
+    for place, recipe in enumerate(header["near"]):
+        kind = {"Similar": Similar, "Context": Context}[recipe["kind"]]
+        key = kind(**{name: value for name, value in recipe.items() if name != "kind"})
+        made[key] = _unpack_near(arrays, f"near{place}", n)
+    return Inputs(graph, probs, similarity, made)
 
 
-def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's, for JSON."""
-    return value.tolist()
-
-
-def _pack_score(score: Any) -> dict[str, Any]:
-    return {"name": type(score).__name__, **asdict(score)}
-
-
-def _unpack_score(packed: dict[str, Any]) -> Any:
-    return _SCORES[packed["name"]](**{k: v for k, v in packed.items() if k != "name"})
+def _unpack_near(arrays: Arrays, name: str, n: int) -> sp.csr_array:
+    return check_similarity(csr_from_arrays(arrays, name, "it", (n, n)), n, name)

@@ -10,7 +10,7 @@ import hashlib
 
 import numpy as np
 
-from snaps._hashing import GOLDEN, mix
+from snaps.kernels.hashing import GOLDEN, mix
 
 # Streams keep draws for different purposes apart: the label of a score's draw is 0, 1, 2, ...
 TUNE_STREAM = -1
@@ -63,3 +63,15 @@ def node_keys(ids: np.ndarray) -> np.ndarray:
         return ids.astype(np.uint64)
     digests = [hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def locate_keys(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where nodes with these keys stand among all, and which of them are there at all."""
+    order = None
+    if not (keys[1:] > keys[:-1]).all():
+        order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+    if order is not None:
+        place = order[place]
+    found = np.flatnonzero(keys[place] == wanted)
+    return place[found], found

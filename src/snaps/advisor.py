@@ -9,21 +9,23 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from snaps import metrics
-from snaps._checks import check_alpha, check_integer, check_known, check_labels, check_nodes, shown
+from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._errors import SnapsError, SnapsWarning
-from snaps._randomness import SPLIT_STREAM, TUNE_STREAM, hashes, smallest
-from snaps.conformal import class_thresholds, fewest_nodes, threshold
-from snaps.estimator import Estimator, with_known
+from snaps._estimators import Estimator
+from snaps._evidence import Labelled
+from snaps._methods import methods as named_methods
+from snaps._randomness import SPLIT_STREAM, hashes
+from snaps._roles import Roles
+from snaps.calibration import Calibration, fewest_nodes
 from snaps.graph import Graph
-from snaps.pooled import Pooled
-from snaps.predictor import DAPS, SNAPS, SplitConformal
-from snaps.scores import APS, RAPS, THR
 from snaps.sets import PredictionSets
+from snaps.splits import take_tuning
 
 GOALS = {
     "smallest": "size",
@@ -78,21 +80,11 @@ class Advice:
         return "\n".join([self.reason, head, *lines])
 
 
-def candidates(alpha: float, seed: int, k: int) -> dict[str, Estimator]:
-    """The methods that compete."""
-    common: dict[str, Any] = {"seed": seed}
-    return {
-        "APS": SplitConformal(alpha, score=APS(), **common),
-        "RAPS": SplitConformal(alpha, score=RAPS(), **common),
-        "THR": SplitConformal(alpha, score=THR(), **common),
-        "DAPS": DAPS(alpha, **common),
-        "SNAPS": SNAPS(alpha, k=k, **common),
-        "SNAPS on THR": SNAPS(alpha, score=THR(), k=k, **common),
-        "Pooled": Pooled(alpha, k=k, **common),
-        "Pooled on APS": Pooled(alpha, score=APS(), k=k, **common),
-        "APS, class thresholds": SplitConformal(alpha, class_conditional=True, **common),
-        "Pooled, class thresholds": Pooled(alpha, k=k, class_conditional=True, **common),
-    }
+CANDIDATES = (
+    "APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR", "Pooled", "Pooled on APS",
+    "APS, class thresholds", "Pooled, class thresholds",
+)  # fmt: skip
+"""The methods that compete."""
 
 
 def advise(
@@ -109,6 +101,7 @@ def advise(
     methods: Mapping[str, Estimator] | None = None,
     k: int = 20,
     seed: int = 0,
+    classes: Any = None,
 ) -> Advice:
     """Recommend a method, from the tuning nodes alone.
 
@@ -118,7 +111,7 @@ def advise(
 
     Parameters
     ----------
-    graph, probs, labels, similarity, logits : see `SNAPS.calibrate`
+    graph, probs, labels, similarity, logits, classes : see `SNAPS.calibrate`
     tune_nodes : array of positions, or mask (n,)
         Labelled nodes that neither calibrate nor are predicted; a few hundred are enough.
     goal : "smallest", "singletons", "classes" or "sizes"
@@ -144,34 +137,35 @@ def advise(
     >>> data = make_graph(900, 4, seed=1)
     >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
     >>> advice = advise(data.graph, probs, data.labels, np.arange(60, 360), alpha=0.1)
-    >>> advice.name in candidates(0.1, 0, 20)
+    >>> advice.name in CANDIDATES
     True
     """
     if not isinstance(goal, str) or goal not in GOALS:
         raise SnapsError(f"'goal' must be one of {', '.join(GOALS)}, got {shown(goal)}")
-    competing = candidates(alpha, seed, k) if methods is None else dict(methods)
+    competing = (
+        named_methods(CANDIDATES, alpha, k=k, seed=seed) if methods is None else dict(methods)
+    )
     if not competing or not all(isinstance(one, Estimator) for one in competing.values()):
         raise SnapsError(f"'methods' must map names to estimators, got {shown(methods)}")
     for one in competing.values():
-        one._check_parameters()
-    level = check_alpha(alpha)
-    greediest = max(competing.values(), key=lambda one: len(one._parts))
-    inputs = greediest._prepare(graph, probs, similarity, logits)
-    n, num_classes = inputs.probs.shape
-    known = check_labels(labels, num_nodes=n, num_classes=num_classes)
-    tune = check_nodes(tune_nodes, "tune_nodes", num_nodes=n)
-    check_known(known, tune, "tune_nodes")
-    least = 4 * fewest_nodes(level)
-    check_integer(len(tune), "the number of tune_nodes", low=least)
-    inputs = with_known(inputs, known_nodes, known, {"'tune_nodes'": tune})
-    fit_part = smallest(seed, inputs.keys[tune], TUNE_STREAM, len(tune) // 2)
-    fit_nodes, rest = tune[fit_part], np.delete(tune, fit_part)
+        one.scorer()
+    level, seed = check_alpha(alpha), check_seed(seed)
+    greediest = max(competing.values(), key=lambda one: one.needs_graph)
+    inputs = greediest.read_inputs(graph, probs, similarity, logits)
+    roles = Roles.read(
+        inputs.graph, inputs.num_classes, labels, tune_nodes, known_nodes=known_nodes,
+        classes=classes, name="tune_nodes",
+    )  # fmt: skip
+    nodes = roles.calib
+    check_integer(len(nodes), "the number of tune_nodes", low=4 * fewest_nodes(level))
+    fitting, rest = take_tuning(nodes, len(nodes) // 2, seed)
     rows = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SnapsWarning)  # of classes with few nodes in a small half
         for name, one in competing.items():
-            scores = one._fit(inputs, fit_nodes, known, level).scores
-            trials = _trials(one, scores, known, rest, inputs.keys, level, seed)
+            (fitted,) = one.scorer().fit(inputs, fitting, roles.known, [level])
+            scores = inputs.score(fitted, inputs.positions(rest.keys))
+            trials = _trials(scores, rest, level, seed, one.class_conditional)
             mean, error = trials.mean(axis=0), trials.std(axis=0, ddof=1) / np.sqrt(_SPLITS)
             row: dict[str, Any] = {"method": name, **dict(zip(_WORDS, mean.tolist(), strict=True))}
             row["error"] = float(error[list(_WORDS).index(GOALS[goal])])
@@ -185,31 +179,25 @@ def advise(
 
 
 def _trials(
-    method: Estimator,
-    scores: np.ndarray,
-    labels: np.ndarray,
-    nodes: np.ndarray,
-    keys: np.ndarray,
-    alpha: Any,
-    seed: int,
+    scores: np.ndarray, nodes: Labelled, alpha: Fraction, seed: int, by_class: bool
 ) -> np.ndarray:
-    """The four numbers (splits, 4) on random halves of some nodes."""
+    """The four numbers (splits, 4) on random halves of some nodes, given their scores."""
     out = []
     for split in range(_SPLITS):
-        order = np.argsort(hashes(seed + split, keys[nodes], SPLIT_STREAM), kind="stable")
-        calib, test = nodes[order[: len(nodes) // 2]], nodes[order[len(nodes) // 2 :]]
-        own = scores[calib, labels[calib]]
-        if method.class_conditional:
-            limit: Any = class_thresholds(own, labels[calib], scores.shape[1], alpha)
-        else:
-            limit = threshold(own, alpha)
-        sets = PredictionSets(scores[test] <= limit, test, num_nodes=len(labels))
+        order = np.argsort(hashes(seed + split, nodes.keys, SPLIT_STREAM), kind="stable")
+        calib, test = order[: len(order) // 2], order[len(order) // 2 :]
+        calibration = Calibration(
+            scores[calib, nodes.labels[calib]], nodes.labels[calib], scores.shape[1],
+            by_class=by_class,
+        )  # fmt: skip
+        mask = calibration.contains(scores[test], alpha)
+        sets = PredictionSets(mask, test, num_nodes=len(scores))
         out.append(
             [
                 metrics.size(sets),
-                metrics.singleton_hit(sets, labels),
-                metrics.class_gap(sets, labels, alpha),
-                metrics.sscv(sets, labels, alpha),
+                metrics.singleton_hit(sets, nodes.labels),
+                metrics.class_gap(sets, nodes.labels, float(alpha)),
+                metrics.sscv(sets, nodes.labels, float(alpha)),
             ]
         )
     return np.array(out)

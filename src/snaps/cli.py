@@ -17,8 +17,8 @@ from snaps.datasets.commands import app as datasets_app
 from snaps.reproduce.commands import reproduce
 
 if TYPE_CHECKING:
+    from snaps._estimators import Estimator
     from snaps.advisor import Advice
-    from snaps.estimator import Estimator
     from snaps.folder import Folder
 
 app = typer.Typer(
@@ -126,7 +126,6 @@ def predict(
     from snaps._errors import SnapsError
     from snaps._files import check_writable
     from snaps.folder import read_folder
-    from snaps.pooled import Pooled
 
     # Before the work is done, not after.
     for path in filter(None, (out, save)):
@@ -147,14 +146,14 @@ def predict(
         )
     similarity = _similarity(data, method, k)
     with _status("Calibrating"):
-        given = (data.graph, data.probs, data.labels, calib, data.tune_nodes, similarity, logits)
-        if isinstance(estimator, Pooled):
-            estimator.calibrate(*given, known_nodes=data.known_nodes)
-        else:
-            estimator.calibrate(*given)
+        known = data.known_nodes if method is Method.POOLED else None
+        estimator.calibrate(
+            data.graph, data.probs, data.labels, calib, data.tune_nodes, similarity, logits,
+            known_nodes=known,
+        )  # fmt: skip
         asked = data.nodes("test")
         if asked.size == 0:
-            used = np.concatenate([calib, data.nodes("tune"), estimator._evidence_nodes])
+            used = np.concatenate([calib, data.nodes("tune"), estimator.known_nodes_])
             asked = np.setdiff1d(np.arange(data.graph.num_nodes), used)
         sets = estimator.predict_set(asked)
         sets.to_parquet(out)
@@ -195,6 +194,8 @@ def evaluate(
 
     from snaps._checks import check_alpha, check_integer
     from snaps._errors import SnapsError
+    from snaps._methods import COMPARED
+    from snaps._methods import methods as named_methods
     from snaps.folder import read_folder
     from snaps.splits import evaluate_splits
 
@@ -202,9 +203,9 @@ def evaluate(
     for level in alphas:
         check_alpha(level)
     check_integer(splits, "--splits", low=1)
-    methods = _compared(k, seed)
+    methods = named_methods(COMPARED, k=k, seed=seed)
     for method in methods.values():
-        method._check_parameters()
+        method.scorer()
     with _status(f"Reading {folder}"):
         data = read_folder(folder)
     pool = np.flatnonzero((data.labels >= 0) & np.isin(data.roles, ("", "calib", "test")))
@@ -249,14 +250,15 @@ def _advice(
     """A recommendation for a folder, without any label of a node that calibrates."""
     from snaps._checks import check_alpha
     from snaps._errors import SnapsError
+    from snaps._roles import choose_tuning, tuning_share
     from snaps.advisor import advise
-    from snaps.tuning import split_budget
 
     tune = data.tune_nodes
     if tune is None:
         calib = data.nodes("calib")
         calib = calib[data.labels[calib] >= 0]
-        tune, _ = split_budget(calib, data.graph.keys, check_alpha(alpha), seed)
+        share = tuning_share(len(calib), check_alpha(alpha))
+        tune = calib[choose_tuning(data.graph.keys[calib], share, seed)]
     if tune.size == 0:
         raise SnapsError("'--goal' must have nodes of role tune, valid or calib to compare on")
     return advise(
@@ -324,7 +326,7 @@ def _estimator(
         estimator = snaps.DAPS(alpha, weight="tune" if numbers is None else numbers[0], **common)
     else:
         estimator = snaps.SplitConformal(alpha, **common)
-    estimator._check_parameters()
+    estimator.scorer()
     return estimator
 
 
@@ -341,21 +343,6 @@ def _numbers(text: str | None, count: int, method: Method) -> list[float] | None
     if len(numbers) != count or count == 0:
         raise SnapsError(f"'--weights' must be {rule} for method {method.value}, got {text!r}")
     return numbers
-
-
-def _compared(k: int, seed: int) -> dict[str, Estimator]:
-    """The methods that evaluate and demo put side by side."""
-    import snaps
-
-    return {
-        "APS": snaps.SplitConformal(score=snaps.APS(), seed=seed),
-        "RAPS": snaps.SplitConformal(score=snaps.RAPS(), seed=seed),
-        "THR": snaps.SplitConformal(score=snaps.THR(), seed=seed),
-        "DAPS": snaps.DAPS(seed=seed),
-        "SNAPS": snaps.SNAPS(k=k, seed=seed),
-        "SNAPS on THR": snaps.SNAPS(score=snaps.THR(), k=k, seed=seed),
-        "Pooled": snaps.Pooled(k=k, seed=seed),
-    }
 
 
 def _similarity(data: Folder, method: Method, k: int) -> Any:
@@ -376,7 +363,7 @@ def _summary(estimator: Estimator, data: Folder, sets: Any, out: Path) -> dict[s
         "method": type(estimator).__name__,
         "score": repr(estimator.score_),
         "alpha": estimator.alpha,
-        "weights": _shares(estimator),
+        "weights": estimator.part_weights_,
         "threshold": np.asarray(estimator.threshold_).tolist(),
         "calibration_nodes": len(estimator.calib_nodes_),
         "tuning_nodes": len(estimator.tune_nodes_),
@@ -399,11 +386,6 @@ def _summary(estimator: Estimator, data: Folder, sets: Any, out: Path) -> dict[s
             "singleton_hit": truth["singleton_hit"],
         }
     return summary
-
-
-def _shares(estimator: Estimator) -> dict[str, float]:
-    """What each part of the method weighs."""
-    return {name: float(weight) for name, weight in estimator._mixing(estimator.weights_).items()}
 
 
 def _print_prediction(summary: dict[str, Any], as_json: bool) -> None:

@@ -12,11 +12,10 @@ import numpy as np
 from snaps._checks import check_alpha, check_integer, check_seed
 from snaps._errors import SnapsError
 from snaps._files import atomic_path
+from snaps._methods import methods
 from snaps.datasets import make_graph
 from snaps.folder import write_folder
 from snaps.models import smoothed_regression
-from snaps.predictor import DAPS, SNAPS, SplitConformal
-from snaps.scores import APS, RAPS
 from snaps.similarity import similarity_graph
 from snaps.splits import evaluate_splits
 
@@ -63,15 +62,10 @@ def run(
     advance(1)
 
     budget = min(1000, len(pool) // 2)
-    methods = {
-        "APS": SplitConformal(alpha, score=APS(), seed=seed),
-        "RAPS": SplitConformal(alpha, score=RAPS(), seed=seed),
-        "DAPS": DAPS(alpha, seed=seed),
-        "SNAPS": SNAPS(alpha, seed=seed),
-    }
+    compared = methods(("APS", "RAPS", "DAPS", "SNAPS"), alpha, seed=seed)
     results = {
         name: evaluate_splits(method, graph, probs, labels, pool, budget, SPLITS, seed, similarity)
-        for name, method in methods.items()
+        for name, method in compared.items()
     }
     rows = [
         {"alpha": alpha, "method": name, **{k: float(v.mean()) for k, v in result.items()}}
@@ -85,7 +79,7 @@ def run(
     roles[train], roles[calib], roles[test] = "train", "calib", "test"
     write_folder(out / "graph", graph, probs, labels, roles)
     sets = {
-        name: methods[name]
+        name: compared[name]
         .calibrate(graph, probs, labels, calib, similarity=similarity)
         .predict_set(test)
         for name in ("APS", "SNAPS")

@@ -1,118 +1,178 @@
-"""The log-linear pool: one weight a part, one bias a class, fitted on tuning nodes.
+"""The scorer of `Pooled`: evidence about a node's label from many sides, multiplied, then scored.
 
-Cross-entropy of softmax(sum of weight * part + bias) plus a pull of the weights to 1/m and of the
-biases to zero: convex, smooth, one minimum. How hard the biases are pulled is cross-validated.
+Each part is turned into log-probabilities; weights and biases are fitted on the tuning nodes. Known
+labels (training, validation) count as evidence; those of calibration and predicted nodes are never
+seen here, and no role either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
-PULL = 10.0  # on the weights, in units of tuning nodes
-BIAS_PULLS = (125.0, 25.0, 5.0, 1.0)  # on the biases; the best of four folds is taken
-FOLDS = 4
+from snaps._errors import SnapsError
+from snaps._evidence import Evidence, Keys
+from snaps._logpool import fit_pool
+from snaps._parts import (
+    Array,
+    Beliefs,
+    Context,
+    Engine,
+    Links,
+    Mean,
+    Part,
+    Probs,
+    Propagated,
+    Similar,
+)
+from snaps.calibration import enough
+from snaps.scores import Score, score_table, warn_untuned
+
+PARTS = ("own", "linked", "two_hop", "similar", "context", "propagated", "propagated_context")
+"""The parts, in words:
+
+own : what the classifier says of the node itself
+linked, two_hop : the mean over its links, and over their links
+similar : the mean over the nodes with the most similar features
+context : the mean over the nodes with the most similar features and surroundings
+propagated, propagated_context : known labels, propagated over the links and the context graph
+"""
+
+NEEDS = {
+    "linked": "edges",
+    "two_hop": "edges",
+    "similar": "features",
+    "context": "features and edges",
+    "propagated": "edges and known nodes",
+    "propagated_context": "features, edges and known nodes",
+}
+
+FLOOR = 1e-4  # probabilities below it count as it: one source alone can't rule a label out
+SMOOTHING = 1e-3  # added to the mass of labels that reached a node
+
+
+def log_floor(table: Array) -> Array:
+    """Logarithms of probabilities, none below that of the floor."""
+    return np.log(np.maximum(table, FLOOR))
+
+
+def make_parts(names: Sequence[str], k: int, known: Evidence) -> dict[str, Part]:
+    """The recipes of the named parts."""
+    beliefs: Part = Beliefs(known) if len(known) else Probs()
+    linked = Mean(Links(), beliefs)
+    recipes: dict[str, Part] = {
+        "own": Probs(),
+        "linked": linked,
+        "two_hop": Mean(Links(), linked),
+        "similar": Mean(Similar(k), beliefs),
+        "context": Mean(Context(k), beliefs),
+        "propagated": Propagated(Links(), known),
+        "propagated_context": Propagated(Context(k), known),
+    }
+    return {name: recipes[name] for name in PARTS if name in names}
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Weights of the parts, by name, and a bias a class."""
+class Pooling:
+    """Evidence from many sides, before its weights are fitted; `parts` None means all there are."""
 
+    score: Score
+    seed: int
+    k: int
+    parts: tuple[str, ...] | None = None
+
+    @property
+    def needs_tuning(self) -> bool:
+        """Always: the weights and biases."""
+        return True
+
+    def _names(self, engine: Engine, known: Evidence) -> tuple[str, ...]:
+        """The parts that are asked for and that the data allows."""
+        there = {
+            "own": True,
+            "linked": "links" in engine.has,
+            "two_hop": "links" in engine.has,
+            "similar": "similar" in engine.has,
+            "context": "context" in engine.has,
+            "propagated": "links" in engine.has and len(known) > 0,
+            "propagated_context": "context" in engine.has and len(known) > 0,
+        }
+        if self.parts is None:
+            return tuple(name for name in PARTS if there[name])
+        missing = [name for name in self.parts if not there[name]]
+        if missing:
+            raise SnapsError(
+                f"'parts' must be among those that the data allows, got {missing[0]!r} "
+                f"without {NEEDS[missing[0]]}"
+            )
+        return self.parts
+
+    def fit(
+        self, engine: Engine, tuning: Evidence, known: Evidence, alphas: Sequence[Fraction]
+    ) -> list[FittedPooling]:
+        """Fit the weights once; they know no level and no score."""
+        names = self._names(engine, known)
+        recipes = make_parts(names, self.k, known)
+        tables = engine.rows([(part, tuning.keys) for part in recipes.values()])
+        equal = dict.fromkeys(names, 1 / len(names)), np.zeros(engine.num_classes)
+        plain = FittedPooling(self.score, self.seed, self.k, known, *equal)
+        rows = dict(zip(recipes, tables, strict=True))
+        logs = {name: plain.shown(name, table) for name, table in rows.items()}
+        fitted = None
+        out = []
+        for alpha in alphas:
+            if not enough(len(tuning), alpha):
+                warn_untuned(len(tuning), "equal weights and no biases")
+                weights, bias = equal
+            else:
+                weights, bias = fitted = fitted or fit_pool(logs, tuning)
+            one = FittedPooling(self.score, self.seed, self.k, known, weights, bias)
+            score = self.score.tune(one.probabilities(rows), tuning, alpha, self.seed)
+            out.append(FittedPooling(score, self.seed, self.k, known, weights, bias))
+        return out
+
+
+@dataclass(frozen=True)
+class FittedPooling:
+    """`Pooling` with everything chosen, and the labels that count as evidence."""
+
+    score: Score
+    seed: int
+    k: int
+    known: Evidence
     weights: dict[str, float]
-    bias: np.ndarray
+    bias: np.ndarray = field(compare=False)
 
-    def probabilities(
-        self, parts: Mapping[str, np.ndarray], rows: np.ndarray | slice = slice(None)
-    ) -> np.ndarray:
-        """The pooled probabilities, of all nodes or of some."""
-        mixed = np.zeros_like(next(iter(parts.values()))[rows]) + self.bias
+    @property
+    def parts(self) -> dict[str, Part]:
+        """What is multiplied."""
+        return make_parts(tuple(self.weights), self.k, self.known)
+
+    def shown(self, name: str, rows: Array) -> Array:
+        """Log-probabilities."""
+        if name.startswith("propagated"):
+            rows = rows + SMOOTHING
+            rows = rows / rows.sum(axis=1, keepdims=True)
+        return log_floor(rows)
+
+    def probabilities(self, rows: Mapping[str, Array]) -> Array:
+        """The pooled probabilities."""
+        from scipy.special import softmax
+
+        first = next(iter(self.weights))
+        mixed = np.zeros_like(rows[first]) + self.bias
         for name, weight in self.weights.items():
-            mixed += weight * parts[name][rows]
-        return softmax(mixed)
+            mixed += weight * self.shown(name, rows[name])
+        return softmax(mixed, axis=1)
 
+    def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:
+        """The basic score of the pooled probabilities."""
+        return score_table(self.score, self.probabilities(rows), keys, self.seed)
 
-def softmax(table: np.ndarray) -> np.ndarray:
-    """Rows of positive numbers that sum to one."""
-    table = np.exp(table - table.max(axis=1, keepdims=True))
-    return table / table.sum(axis=1, keepdims=True)
-
-
-def equal_pool(names: tuple[str, ...], num_classes: int) -> Pool:
-    """The pool that nothing was fitted for: the geometric mean of the parts."""
-    return Pool(dict.fromkeys(names, 1 / len(names)), np.zeros(num_classes))
-
-
-def fit_pool(parts: Mapping[str, np.ndarray], labels: np.ndarray) -> Pool:
-    """Fit weights and biases.
-
-    Parameters
-    ----------
-    parts : dict of arrays (t, K)
-        The tuning nodes' rows of every part.
-    labels : array (t,)
-    """
-    names = tuple(parts)
-    stack = np.stack([parts[name] for name in names])
-    pull = _choose_bias_pull(stack, labels)
-    solution = _minimise(stack, labels, pull)
-    m = len(names)
-    return Pool(dict(zip(names, solution[:m].tolist(), strict=True)), solution[m:])
-
-
-def _choose_bias_pull(stack: np.ndarray, labels: np.ndarray) -> float:
-    """The pull with the least cross-entropy on nodes left out; of equals the strongest."""
-    t = len(labels)
-    if t < 2 * FOLDS:
-        return BIAS_PULLS[0]
-    fold = np.arange(t) % FOLDS
-    losses = np.zeros(len(BIAS_PULLS))
-    for out in range(FOLDS):
-        inside, outside = stack[:, fold != out], stack[:, fold == out]
-        start = None
-        for i, pull in enumerate(BIAS_PULLS):
-            start = _minimise(inside, labels[fold != out], pull, start, exact=False)
-            losses[i] += _loss(start, outside, labels[fold == out])[0]
-    return BIAS_PULLS[int(np.argmin(losses))]
-
-
-def _minimise(
-    stack: np.ndarray,
-    labels: np.ndarray,
-    bias_pull: float,
-    start: np.ndarray | None = None,
-    *,
-    exact: bool = True,
-) -> np.ndarray:
-    """Weights, then biases, by L-BFGS with the analytic gradient; roughly unless `exact`."""
-    from scipy.optimize import minimize
-
-    m, _, num_classes = stack.shape
-    centre = np.concatenate([np.full(m, 1 / m), np.zeros(num_classes)])
-    pull = np.concatenate([np.full(m, PULL), np.full(num_classes, bias_pull)])
-
-    def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, gradient = _loss(point, stack, labels)
-        away = point - centre
-        return loss + 0.5 * float(pull @ away**2), gradient + pull * away
-
-    begin = centre if start is None else start
-    options = {"maxiter": 500, "ftol": 1e-10 if exact else 1e-5, "gtol": 1e-6}
-    return minimize(objective, begin, jac=True, method="L-BFGS-B", options=options).x
-
-
-def _loss(point: np.ndarray, stack: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
-    """Cross-entropy, summed over nodes, and its gradient by weights and biases."""
-    m, t, num_classes = stack.shape
-    flat = stack.reshape(m, -1)
-    logits = (point[:m] @ flat).reshape(t, num_classes) + point[m:]
-    logits -= logits.max(axis=1, keepdims=True)
-    rows = np.arange(t)
-    true = logits[rows, labels]
-    table = np.exp(logits, out=logits)
-    sums = table.sum(axis=1)
-    loss = float(np.log(sums).sum() - true.sum())
-    table /= sums[:, None]
-    table[rows, labels] -= 1
-    return loss, np.concatenate([flat @ table.reshape(-1), table.sum(axis=0)])
+    def shift(self, name: str, own: Array, other: Array, share: float, mean: Array) -> Array:
+        """What the weighted evidence of a part would lose without one of its neighbours."""
+        without = own if share >= 1 else (mean - share * other) / (1 - share)
+        return self.weights[name] * (log_floor(mean) - log_floor(np.maximum(without, 0)))

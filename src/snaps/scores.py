@@ -5,15 +5,19 @@ Each score is a pure function of a node's probabilities and its draws. It sees n
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 
 from snaps._checks import check_flag, check_integer, check_number, shown
-from snaps._errors import SnapsError
+from snaps._errors import SnapsError, SnapsWarning
+from snaps._evidence import Evidence
 from snaps._randomness import uniforms
+from snaps.calibration import conformal_rank, enough
 
 # The grids over which RAPS is tuned by default; k_reg runs over 0, 1, ..., K - 1.
 RAPS_PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5, 1.0, 1.5)
@@ -25,6 +29,11 @@ class Score(ABC):
     """A basic score. Subclass it and write `compute` to bring your own."""
 
     randomized: bool = False
+    needs_tuning: bool = False  # whether parameters are left to be chosen by `tune`
+
+    def tune(self, probs: np.ndarray, tuning: Evidence, alpha: Fraction, seed: int) -> Score:
+        """The score with all parameters chosen; `probs` are the tuning nodes' rows."""
+        return self
 
     @abstractmethod
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
@@ -97,8 +106,43 @@ class RAPS(Score):
             check_number(self.penalty, "penalty", low=0)
 
     @property
-    def needs_tuning(self) -> bool:
+    def needs_tuning(self) -> bool:  # type: ignore[override]
+        """Whether 'tune' stands for a parameter."""
         return self.k_reg == "tune" or self.penalty == "tune"
+
+    def tune(self, probs: np.ndarray, tuning: Evidence, alpha: Fraction, seed: int) -> RAPS:
+        """The values with the smallest sets on the tuning nodes.
+
+        Among equals the smaller penalty wins, then the larger k_reg: the least regularised.
+        """
+        if not self.needs_tuning:
+            return self
+        from snaps.kernels.scoring import rank_table
+        from snaps.kernels.splitting import mixed_sizes
+
+        num_classes, labels = probs.shape[1], tuning.labels
+        k_regs = range(num_classes - 1, -1, -1) if self.k_reg == "tune" else [int(self.k_reg)]
+        penalties = RAPS_PENALTIES if self.penalty == "tune" else (float(self.penalty),)
+        if not enough(len(labels), alpha):
+            chosen = replace(
+                self,
+                k_reg=1 if self.k_reg == "tune" else self.k_reg,
+                penalty=0.01 if self.penalty == "tune" else self.penalty,
+            )
+            warn_untuned(len(labels), f"k_reg={chosen.k_reg}, penalty={chosen.penalty}")
+            return chosen
+        base = score_table(APS(self.randomized), probs, tuning.keys, seed)
+        ranks = rank_table(probs)
+        grid = np.array([[1.0, penalty] for penalty in penalties])
+        rank = conformal_rank(len(labels), alpha)
+        sizes = np.array(
+            [
+                mixed_sizes(np.stack([base, np.maximum(ranks - k_reg, 0.0)]), labels, grid, rank)
+                for k_reg in k_regs
+            ]
+        )
+        best_penalty, best_k_reg = divmod(int(np.argmin(sizes.T)), len(k_regs))
+        return replace(self, k_reg=k_regs[best_k_reg], penalty=penalties[best_penalty])
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
         from snaps.kernels.scoring import cumulative_scores
@@ -143,6 +187,11 @@ class THR(Score):
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
         return 1.0 - probs
+
+
+def warn_untuned(n: int, fallback: str) -> None:
+    """Say that nothing was tuned, and what is used instead."""
+    warnings.warn(f"{n} nodes are too few to tune on: using {fallback}", SnapsWarning, stacklevel=5)
 
 
 def check_score(score: Score, name: str = "score") -> Score:

@@ -1,30 +1,25 @@
-"""Many random calibration/test splits of one score field at once."""
+"""Many random calibration/test splits of one table of scores at once."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from snaps._checks import (
-    check_alpha,
-    check_disjoint,
-    check_integer,
-    check_known,
-    check_labels,
-    check_nodes,
-    check_seed,
-    shown,
-)
+from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._errors import SnapsError, SnapsWarning
+from snaps._estimators import Estimator
+from snaps._evidence import Evidence, Labelled
+from snaps._inputs import Inputs
+from snaps._parts import FittedScorer
 from snaps._randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
-from snaps.conformal import checked_rank, conformal_rank, fewest_nodes
-from snaps.estimator import Estimator, Inputs, with_known
+from snaps._roles import Roles, tuning_share
+from snaps.calibration import conformal_rank, fewest_nodes, warn_few
 from snaps.graph import Graph
-from snaps.tuning import tuning_share
 
 
 def draw_splits(seed: int, keys: np.ndarray, n_calib: int, n_splits: int) -> np.ndarray:
@@ -54,6 +49,7 @@ def evaluate_splits(
     known_nodes: Any = None,
     alphas: Sequence[float] | None = None,
     logits: bool = False,
+    classes: Any = None,
 ) -> dict[str, Any]:
     """Evaluate a method on many random calibration/test splits of a pool of labelled nodes.
 
@@ -64,7 +60,7 @@ def evaluate_splits(
     ----------
     method : SNAPS, Pooled, DAPS or SplitConformal, or a mapping of names to them
         Several methods share what they have in common, such as a table of scores.
-    graph, probs, labels, similarity, logits : see `SNAPS.calibrate`
+    graph, probs, labels, similarity, logits, classes : see `SNAPS.calibrate`
     pool : array of positions, or mask (n,)
         Labelled nodes to split; nodes that trained the classifier don't belong here.
     n_calib : int
@@ -104,91 +100,99 @@ def evaluate_splits(
             raise SnapsError(
                 f"'method' must be an estimator such as snaps.SNAPS(), got {shown(one)}"
             )
-        one._check_parameters()
+        one.scorer()
     try:
         levels = None if alphas is None else [check_alpha(a, "alphas") for a in alphas]
     except TypeError:
         levels = []
     if levels == []:
         raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
-    greediest = max(methods.values(), key=lambda one: len(one._parts))
-    inputs = greediest._prepare(graph, probs, similarity, logits)
-    n, num_classes = inputs.probs.shape
-    known = check_labels(labels, num_nodes=n, num_classes=num_classes)
-    nodes = check_nodes(pool, "pool", num_nodes=n)
-    check_known(known, nodes, "pool")
-    if len(nodes) == 1:
+    # A method that needs a graph says so; else there may be none.
+    greediest = max(methods.values(), key=lambda one: one.needs_graph)
+    inputs = greediest.read_inputs(graph, probs, similarity, logits)
+    roles = Roles.read(
+        inputs.graph, inputs.num_classes, labels, pool, tune_nodes=tune_nodes,
+        known_nodes=known_nodes, classes=classes, name="pool",
+    )  # fmt: skip
+    if len(roles.calib) == 1:
         raise SnapsError("'pool' must hold at least two nodes, got 1")
-    budget = check_integer(n_calib, "n_calib", low=1, high=len(nodes) - 1)
+    budget = check_integer(n_calib, "n_calib", low=1, high=len(roles.calib) - 1)
     if n_tune is not None:
         n_tune = check_integer(n_tune, "n_tune", low=0, high=budget - 1)
-    n_splits = check_integer(n_splits, "n_splits", low=1)
-    seed = check_seed(seed)
-    tune = None
-    if tune_nodes is not None:
-        tune = check_nodes(tune_nodes, "tune_nodes", num_nodes=n)
-        check_known(known, tune, "tune_nodes")
-        check_disjoint(tune, "tune_nodes", nodes, "'pool'")
-    others = {"'pool'": nodes} if tune is None else {"'pool'": nodes, "'tune_nodes'": tune}
-    inputs = with_known(inputs, known_nodes, known, others)
-    out = evaluate_inputs(
-        methods, inputs, known, nodes, budget, n_splits, seed, tune=tune, n_tune=n_tune,
-        levels=levels,
-    )  # fmt: skip
-    return out if isinstance(method, Mapping) else out[""]
-
-
-def evaluate_inputs(
-    methods: Mapping[str, Estimator],
-    inputs: Inputs,
-    labels: np.ndarray,
-    pool: np.ndarray,
-    budget: int,
-    n_splits: int,
-    seed: int,
-    *,
-    tune: np.ndarray | None = None,
-    n_tune: int | None = None,
-    levels: list[Fraction] | None = None,
-) -> dict[str, dict[str, np.ndarray]]:
-    """`evaluate_splits` after all checks; `levels` None means each method's own."""
+    plan = Plan(budget, check_integer(n_splits, "n_splits", low=1), check_seed(seed), n_tune)
     out = {}
     for name, one in methods.items():
-        rows = [
-            _at_level(one, inputs, labels, pool, budget, n_splits, seed, tune, n_tune, alpha)
-            for alpha in levels or [check_alpha(one.alpha)]
-        ]
+        rows = split_method(one, inputs, roles, plan, levels or [check_alpha(one.alpha)])
         out[name] = rows[0] if levels is None else {
             key: np.stack([row[key] for row in rows]) for key in rows[0]
         }  # fmt: skip
-    return out
+    return out if isinstance(method, Mapping) else out[""]
 
 
-def _at_level(
-    method: Estimator,
-    inputs: Inputs,
-    labels: np.ndarray,
-    pool: np.ndarray,
-    budget: int,
-    n_splits: int,
-    seed: int,
-    tune: np.ndarray | None,
-    n_tune: int | None,
-    alpha: Fraction,
+@dataclass(frozen=True)
+class Plan:
+    """How many labels to spend in a split, how many splits, their seed, and the tuning part."""
+
+    budget: int
+    n_splits: int
+    seed: int
+    n_tune: int | None = None
+
+    def share(self, alpha: Fraction) -> int:
+        """How many labels of the budget tune."""
+        return tuning_share(self.budget, alpha) if self.n_tune is None else self.n_tune
+
+
+def split_method(
+    method: Estimator, inputs: Inputs, roles: Roles, plan: Plan, alphas: Sequence[Fraction]
+) -> list[dict[str, np.ndarray]]:
+    """What each level gives; `roles.calib` is the pool, and tuning nodes come first from `roles`.
+
+    Levels that tune on the same nodes are fitted together.
+    """
+    out: dict[Fraction, dict[str, np.ndarray]] = {}
+    for fitted, pool, budget, alpha in fit_levels(method, inputs, roles, plan, alphas):
+        scores = inputs.score(fitted, inputs.positions(pool.keys))
+        splits = draw_splits(plan.seed, pool.keys, budget, plan.n_splits)
+        out[alpha] = _results(scores, pool.labels, splits, alpha, method.class_conditional)
+    return [out[alpha] for alpha in alphas]
+
+
+def fit_levels(
+    method: Estimator, inputs: Inputs, roles: Roles, plan: Plan, alphas: Sequence[Fraction]
+) -> Iterator[tuple[FittedScorer, Labelled, int, Fraction]]:
+    """For each level: a fitted scorer, what is left of the pool, and of the budget."""
+    scorer = method.scorer()
+    method.warn_of(inputs)
+    paid = scorer.needs_tuning and not len(roles.tuning)
+    shares = {alpha: plan.share(alpha) if paid else 0 for alpha in alphas}
+    for share in dict.fromkeys(shares.values()):
+        same = [alpha for alpha in alphas if shares[alpha] == share]
+        tuning, pool = roles.tuning, roles.calib
+        if share:
+            tuning, pool = take_tuning(pool, share, plan.seed)
+        for alpha, fitted in zip(same, scorer.fit(inputs, tuning, roles.known, same), strict=True):
+            yield fitted, pool, plan.budget - share, alpha
+
+
+def take_tuning(pool: Labelled, share: int, seed: int) -> tuple[Evidence, Labelled]:
+    """Take tuning nodes from the pool, once: calibration and test nodes are drawn from the rest."""
+    chosen = smallest(seed, pool.keys, TUNE_STREAM, share)
+    arrays = (pool.ids, pool.keys, pool.labels)
+    return (
+        Evidence(*(array[chosen] for array in arrays)),
+        Labelled(*(np.delete(array, chosen) for array in arrays)),
+    )
+
+
+def _results(
+    scores: np.ndarray, labels: np.ndarray, splits: np.ndarray, alpha: Fraction, by_class: bool
 ) -> dict[str, np.ndarray]:
-    if tune is None:
-        share = tuning_share(budget, alpha) if n_tune is None else n_tune
-        share *= method.needs_tuning
-        chosen = smallest(seed, inputs.keys[pool], TUNE_STREAM, share)
-        tune, pool, budget = pool[chosen], np.delete(pool, chosen), budget - share
-    scores = np.ascontiguousarray(method._fit(inputs, tune, labels, alpha).scores[pool])
-    splits = draw_splits(seed, inputs.keys[pool], budget, n_splits)
-    own = labels[pool]
-    if method.class_conditional:
-        thresholds, counts = _count_by_class(scores, own, splits, alpha)
-    else:
-        thresholds, counts = _count(scores, own, splits, alpha)
-    n_test = len(pool) - budget
+    """Coverage, sizes and thresholds of many splits of a pool with these scores and labels."""
+    n_splits, n_calib = splits.shape
+    count = _count_by_class if by_class else _count
+    thresholds, counts = count(np.ascontiguousarray(scores), labels, splits, alpha)
+    n_test = len(scores) - n_calib
     covered, total, filled, hit = counts.T
     with np.errstate(invalid="ignore"):
         size_nonempty = total / filled
@@ -199,7 +203,7 @@ def _at_level(
         "singleton_hit": hit / n_test,
         "empty": 1 - filled / n_test,
         "threshold": thresholds,
-        "n_calib": np.full(n_splits, budget),
+        "n_calib": np.full(n_splits, n_calib),
         "n_test": np.full(n_splits, n_test),
     }
 
@@ -209,7 +213,9 @@ def _count(
 ) -> tuple[np.ndarray, np.ndarray]:
     from snaps.kernels.splitting import count_splits
 
-    rank = checked_rank(splits.shape[1], alpha, stacklevel=4)
+    n = splits.shape[1]
+    rank = conformal_rank(n, alpha)
+    warn_few({"": n} if rank > n else {}, 1, "calibration", alpha, 5)
     true = scores[np.arange(len(scores)), labels]
     smallest_two = np.partition(scores, 1, axis=1)[:, :2]
     first, second = smallest_two[:, 0].copy(), smallest_two[:, 1].copy()
@@ -235,6 +241,6 @@ def _count_by_class(
             f"splits for alpha={float(alpha):g} (at least {fewest_nodes(alpha)} each) and join "
             f"every set there: class {', '.join(map(str, poor[:5]))}{', ...' * (len(poor) > 5)}",
             SnapsWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return thresholds, counts

@@ -1,13 +1,14 @@
-"""Means over neighbours."""
+"""Means over neighbours: the rows of a sparse matrix say whose."""
 
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 from numba import njit, prange
 
 
 @njit(parallel=True, cache=True)
-def neighbour_mean(indptr, indices, weights, table):
+def weighted_mean(indptr, indices, weights, table):
     """Weighted mean of the neighbours' rows; a row without neighbours is its own mean."""
     n, num_classes = table.shape
     out = np.empty((n, num_classes))
@@ -24,3 +25,13 @@ def neighbour_mean(indptr, indices, weights, table):
         for y in range(num_classes):
             out[i, y] = out[i, y] / total if total > 0.0 else table[i, y]
     return out
+
+
+def neighbour_mean(matrix: sp.csr_array | None, table: np.ndarray) -> np.ndarray:
+    """Row-normalised matrix times table; a node without neighbours gets its own row back.
+
+    That is how the weight of a missing part returns to the node itself.
+    """
+    if matrix is None or matrix.nnz == 0:
+        return table
+    return weighted_mean(matrix.indptr, matrix.indices, matrix.data, table)

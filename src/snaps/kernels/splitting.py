@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from snaps import _hashing
+from snaps.kernels import hashing
 
-_GOLDEN = _hashing.GOLDEN
-_mix = njit(inline="always")(_hashing.mix)
+_GOLDEN = hashing.GOLDEN
+_mix = njit(inline="always")(hashing.mix)
 
 
 @njit(cache=True)

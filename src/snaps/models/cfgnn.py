@@ -38,7 +38,7 @@ from snaps._checks import (
 )
 from snaps._errors import SnapsError, require
 from snaps._randomness import CORRECTION_STREAM, smallest
-from snaps.conformal import fewest_nodes, threshold
+from snaps.calibration import Calibration, fewest_nodes
 from snaps.graph import Graph
 from snaps.models.gnn import predict
 from snaps.models.networks import Corrector
@@ -340,7 +340,8 @@ def _aps_size(
 ) -> float:
     """Mean size of some nodes' APS sets, at the threshold that their labels set."""
     scores = score_table(APS(), probs / probs.sum(axis=1, keepdims=True), keys, seed)
-    limit = threshold(scores[np.arange(len(labels)), labels], alpha)
+    own = scores[np.arange(len(labels)), labels]
+    limit = Calibration(own, labels, scores.shape[1]).threshold(alpha)
     return float((scores <= limit).sum(axis=1).mean())
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from snaps._estimators import SNAPS, SplitConformal
 from snaps._randomness import TUNE_STREAM, smallest
 from snaps.datasets import Dataset
-from snaps.predictor import SNAPS, SplitConformal
 from snaps.reproduce import common, drawing, runner
 from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.protocol import budget, draw_nodes, tuning_part

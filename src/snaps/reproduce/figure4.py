@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._estimators import SNAPS
 from snaps.datasets import Dataset
-from snaps.predictor import SNAPS
 from snaps.reproduce import common, drawing, runner
 from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.neighbours import counts_of, nearest, widest_graph
 from snaps.reproduce.protocol import budget, draw_nodes, evaluate_methods
 from snaps.reproduce.runner import Setting
-from snaps.tuning import snaps_grid
+from snaps.scorers import SNAPS_GRID
 
 ALPHA = 0.05
 TUNED, FIXED = "tuned", "lam = mu = 1/3"
@@ -63,7 +63,7 @@ def evaluate_weights(dataset: str, draw: int, setting: Setting) -> Cell:
     data = runner.dataset(dataset, setting)
     logits = runner.trained(dataset, "gcn", draw, setting).logits
     seed = runner.draw_seed(setting, draw)
-    methods = {_pair(*w): SNAPS(ALPHA, weights=w, seed=seed) for w in snaps_grid()}
+    methods = {_pair(*w): SNAPS(ALPHA, weights=w, seed=seed) for w in SNAPS_GRID}
     near, _ = runner.similarity(dataset, setting)
     return _evaluate(methods, data, logits, near, draw, setting)
 
@@ -98,7 +98,7 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
                     about = {"dataset": dataset, "varied": "k", "method": method, "k": k}
                     found = [cell[str(k)][method] for cell in by_k]
                     rows.append({**about, **common.over_draws(found, ALPHA, setting)})
-            for lam, mu in snaps_grid():
+            for lam, mu in SNAPS_GRID:
                 about = {"dataset": dataset, "varied": "weights", "method": "fixed"}
                 about |= {"k": runner.K, "lam": lam, "mu": mu}
                 found = [cell[_pair(lam, mu)] for cell in by_weights]

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._estimators import DAPS, SNAPS, Estimator, SplitConformal
+from snaps._pooled import Pooled
 from snaps.datasets import Dataset
-from snaps.estimator import Estimator
 from snaps.graph import Graph
-from snaps.pooled import Pooled
-from snaps.predictor import DAPS, SNAPS, SplitConformal
 from snaps.reproduce import common, runner, tables
 from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.protocol import AVERAGED, Draw

@@ -16,28 +16,29 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps import metrics
-from snaps._checks import check_known
+from snaps._checks import check_known, check_probs
 from snaps._errors import SnapsError
+from snaps._estimators import Estimator, SplitConformal
+from snaps._pooled import Pooled
+from snaps.calibration import Calibration
 from snaps.datasets.load import folders
-from snaps.estimator import Estimator
 from snaps.graph import Graph
 from snaps.images import (
     ETA,
     EmbeddedSNAPS,
     K,
     Outputs,
-    PaperVariant,
     load,
     neighbours,
     temperature,
 )
-from snaps.pooled import Pooled
-from snaps.predictor import SplitConformal
 from snaps.reproduce import common
 from snaps.reproduce.common import Cells, Result, Track
+from snaps.reproduce.paper_variant import paper_scores
 from snaps.reproduce.runner import Setting
 from snaps.reproduce.store import fingerprint
 from snaps.scores import THR
+from snaps.sets import PredictionSets
 from snaps.similarity import similarity_graph
 
 VERSION = 1  # raise it when a change of code changes what a cell holds
@@ -45,10 +46,10 @@ ALPHAS = (0.05, 0.1)
 TEMPERATURE_SHARE = 10  # one item in so many
 FEWEST_ITEMS = 100
 PAPER_ROW = "SNAPS, paper's pool"
-METHODS: dict[str, Callable[..., Estimator]] = {
+METHODS: dict[str, Callable[..., Estimator] | None] = {
     "APS": SplitConformal,
     "SNAPS": EmbeddedSNAPS,
-    PAPER_ROW: PaperVariant,
+    PAPER_ROW: None,  # no estimator: its scores know who calibrates
     "THR": partial(SplitConformal, score=THR()),
     "Pooled": Pooled,
 }
@@ -167,21 +168,10 @@ def _trial(stem: str, items: _Items, trial: int, setting: Setting) -> dict[str, 
     order = np.random.default_rng([setting.seed, trial, n]).permutation(n)
     calib, test = np.split(order, [n // 2])
     seed = 1000 * setting.seed + trial
-    given = (items.graph, items.logits, items.labels, calib)
     result: dict[str, Any] = {"n_calib": len(calib), "n_test": len(test), "methods": {}}
     for name, kind in METHODS.items():
-        method = kind(ALPHAS[0], seed=seed)
-        if isinstance(method, Pooled):
-            method.calibrate(
-                items.all_graph, items.all_logits, items.all_labels, calib, items.apart,
-                items.all_near, logits=True,
-            )  # fmt: skip
-        else:
-            similarity = items.near if kind is EmbeddedSNAPS else None
-            method.calibrate(*given, similarity=similarity, logits=True)
-        truth = items.all_labels if isinstance(method, Pooled) else items.labels
-        for alpha in ALPHAS:
-            sets = method.predict_set(test, alpha)
+        truth = items.all_labels if kind is Pooled else items.labels
+        for alpha, sets in zip(ALPHAS, _sets(kind, items, calib, test, seed), strict=True):
             result["methods"][f"{name} {alpha:g}"] = {
                 "coverage": metrics.coverage(sets, truth),
                 "size": metrics.size(sets),
@@ -190,6 +180,34 @@ def _trial(stem: str, items: _Items, trial: int, setting: Setting) -> dict[str, 
             }
     setting.store.write_json("images", cell, result)
     return result
+
+
+def _sets(
+    kind: Callable[..., Estimator] | None,
+    items: _Items,
+    calib: np.ndarray,
+    test: np.ndarray,
+    seed: int,
+) -> list[PredictionSets]:
+    """The sets of the test items at each level."""
+    if kind is None:
+        probs = check_probs(items.logits, logits=True)
+        scores, labels = paper_scores(items.graph, probs, calib, seed=seed), items.labels[calib]
+        calibration = Calibration(scores[calib, labels], labels, probs.shape[1])
+        masks = [calibration.contains(scores[test], alpha) for alpha in ALPHAS]
+        return [PredictionSets(mask, test, num_nodes=len(items.labels)) for mask in masks]
+    method = kind(ALPHAS[0], seed=seed)
+    if kind is Pooled:
+        method.calibrate(
+            items.all_graph, items.all_logits, items.all_labels, calib, items.apart,
+            items.all_near, logits=True,
+        )  # fmt: skip
+    else:
+        similarity = items.near if kind is EmbeddedSNAPS else None
+        method.calibrate(
+            items.graph, items.logits, items.labels, calib, similarity=similarity, logits=True
+        )
+    return [method.predict_set(test, alpha) for alpha in ALPHAS]
 
 
 def _rows(stem: str, items: _Items, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,18 +10,20 @@ import numpy as np
 
 from snaps import metrics
 from snaps._checks import check_alpha
-from snaps._randomness import TUNE_STREAM, smallest
-from snaps.conformal import threshold
-from snaps.estimator import Estimator, Inputs, with_known
-from snaps.pooled import Pooled
-from snaps.predictor import SNAPS
+from snaps._estimators import Estimator
+from snaps._evidence import Labelled
+from snaps._inputs import Inputs
+from snaps._methods import methods
+from snaps._parts import Context
+from snaps._pooled import Pooled
+from snaps._roles import Roles
+from snaps.calibration import Calibration
 from snaps.reproduce import common, runner
 from snaps.reproduce.common import Cells, Result, Track
-from snaps.reproduce.protocol import AVERAGED, Draw, budget, draw_nodes
+from snaps.reproduce.protocol import AVERAGED, budget, draw_nodes
 from snaps.reproduce.runner import Setting
-from snaps.scores import THR
 from snaps.sets import PredictionSets
-from snaps.splits import draw_splits, evaluate_inputs
+from snaps.splits import Plan, draw_splits, fit_levels, split_method
 
 ALPHAS = (0.05, 0.1)
 SPLITS_OF_BALANCE = 20  # sets are made one by one for these, so that classes can be looked at
@@ -29,25 +31,18 @@ BALANCE = ("class_gap", "worst_class", "sscv")
 METHODS = ("SNAPS", "SNAPS on THR", "Pooled")
 
 
-def methods(alpha: float, seed: int) -> dict[str, Estimator]:
-    """Who is compared."""
-    return {
-        "SNAPS": SNAPS(alpha, seed=seed),
-        "SNAPS on THR": SNAPS(alpha, score=THR(), seed=seed),
-        "Pooled": Pooled(alpha, seed=seed),
-    }
-
-
-def prepare(dataset: str, model: str, draw: int, setting: Setting) -> tuple[Inputs, Draw]:
-    """What methods see of a trained model's graph: both neighbour graphs, and labels known."""
+def prepare(dataset: str, model: str, draw: int, setting: Setting) -> tuple[Inputs, Roles]:
+    """What methods see of a trained model's graph, both neighbour graphs at hand; and the pool."""
     data = runner.dataset(dataset, setting)
     nodes = draw_nodes(data, setting.seed, draw)
     logits = runner.trained(dataset, model, draw, setting).logits
     near, around = runner.similarity(dataset, setting)[0], runner.context(dataset, setting)[0]
-    inputs = Pooled()._prepare(data.graph, logits, near, True)
-    inputs.once(("context", runner.K), lambda: around)
+    inputs = Inputs.read(data.graph, logits, near, logits=True).holding({Context(runner.K): around})
     known = np.concatenate([nodes.train, nodes.valid])
-    return with_known(inputs, known, data.labels, {"the pool": nodes.pool}), nodes
+    roles = Roles.read(
+        data.graph, data.num_classes, data.labels, nodes.pool, known_nodes=known, name="pool"
+    )
+    return inputs, roles
 
 
 def means(result: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -60,65 +55,53 @@ def _cell(dataset: str, model: str, draw: int, alpha: float, setting: Setting) -
     """All that is told of one draw at one level."""
 
     def make() -> dict[str, Any]:
-        data = runner.dataset(dataset, setting)
-        inputs, nodes = prepare(dataset, model, draw, setting)
+        inputs, roles = prepare(dataset, model, draw, setting)
         seed = runner.draw_seed(setting, draw)
-        spend = budget(data, "main", len(nodes.pool))
-        share = spend // 2
+        spend = budget(runner.dataset(dataset, setting), "main", len(roles.calib))
+        plan = Plan(spend, setting.splits, seed, spend // 2)
         out = {}
-        for name, method in methods(alpha, seed).items():
+        for name, method in methods(METHODS, alpha, seed=seed).items():
             began = time.process_time()
-            found = evaluate_inputs(
-                {name: method}, inputs, data.labels, nodes.pool, spend, setting.splits, seed,
-                n_tune=share,
-            )[name]  # fmt: skip
+            (found,) = split_method(method, inputs, roles, plan, [check_alpha(alpha)])
             cost = time.process_time() - began
             out[name] = means(found) | {"cpu_seconds": cost}
-            out[name] |= _balance(
-                method, inputs, data.labels, nodes.pool, spend, share, seed, alpha
-            )
-        out["SNAPS"]["accuracy"] = _accuracy(inputs.probs, data.labels, nodes.pool)
+            out[name] |= _balance(method, inputs, roles, plan, alpha)
+        places = inputs.positions(roles.calib.keys)
+        out["SNAPS"]["accuracy"] = _accuracy(inputs.probs[places], roles.calib)
         return out
 
     depends = (runner.mark(dataset, setting, model, draw), alpha, *runner.settled(setting))
     return runner.kept(f"{dataset}-{model}-pooled-{alpha:g}-{draw}", depends, setting, make)
 
 
-def _accuracy(probs: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> float:
-    return float((probs[nodes].argmax(axis=1) == labels[nodes]).mean())
+def _accuracy(table: np.ndarray, nodes: Labelled) -> float:
+    return float((table.argmax(axis=1) == nodes.labels).mean())
 
 
 def _balance(
-    method: Estimator,
-    inputs: Inputs,
-    labels: np.ndarray,
-    pool: np.ndarray,
-    spend: int,
-    share: int,
-    seed: int,
-    alpha: float,
+    method: Estimator, inputs: Inputs, roles: Roles, plan: Plan, alpha: float
 ) -> dict[str, float]:
     """How evenly classes and set sizes are covered, and how often the top label is right."""
-    chosen = smallest(seed, inputs.keys[pool], TUNE_STREAM, share)
-    rest = np.delete(pool, chosen)
-    fit = method._fit(inputs, pool[chosen], labels, check_alpha(alpha))
+    ((fitted, rest, spend, _),) = fit_levels(method, inputs, roles, plan, [check_alpha(alpha)])
+    scores = inputs.score(fitted, inputs.positions(rest.keys))
     trials = []
-    for places in draw_splits(seed, inputs.keys[rest], spend - share, SPLITS_OF_BALANCE):
-        calib = rest[places]
-        test = np.delete(rest, places)
-        limit = threshold(fit.scores[calib, labels[calib]], alpha)
-        sets = PredictionSets(fit.scores[test] <= limit, test, num_nodes=len(labels))
+    for calib in draw_splits(plan.seed, rest.keys, spend, SPLITS_OF_BALANCE):
+        test = np.delete(np.arange(len(rest)), calib)
+        own = scores[calib, rest.labels[calib]]
+        calibration = Calibration(own, rest.labels[calib], inputs.num_classes)
+        mask = calibration.contains(scores[test], alpha)
+        sets = PredictionSets(mask, test, num_nodes=len(rest))
         trials.append(
             [
-                metrics.class_gap(sets, labels, alpha),
-                np.nanmin(metrics.class_coverage(sets, labels)),
-                metrics.sscv(sets, labels, alpha),
+                metrics.class_gap(sets, rest.labels, alpha),
+                np.nanmin(metrics.class_coverage(sets, rest.labels)),
+                metrics.sscv(sets, rest.labels, alpha),
             ]
         )
     out = dict(zip(BALANCE, np.mean(trials, axis=0).tolist(), strict=True))
     if isinstance(method, Pooled):
         # The best label has the least THR score.
-        out["accuracy"] = _accuracy(-fit.scores, labels, rest)
+        out["accuracy"] = _accuracy(-scores, rest)
     return out
 
 

@@ -6,42 +6,34 @@ from typing import Any
 
 import numpy as np
 
-from snaps.estimator import Estimator
-from snaps.pooled import Pooled
-from snaps.predictor import SNAPS
+from snaps._checks import check_alpha
+from snaps._methods import all_methods
 from snaps.reproduce import common, drawing, runner
 from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.pooled import means, prepare
 from snaps.reproduce.runner import Setting
-from snaps.splits import evaluate_inputs
+from snaps.splits import Plan, split_method
 
 MODEL, ALPHA = "gcn", 0.05
 TUNING, CALIBRATION = (25, 50, 100, 250, 500), (50, 100, 250, 500)
 MOST = 500  # of the one while the other varies
 
 
-def _methods(seed: int) -> dict[str, Estimator]:
-    return {
-        "SNAPS, 1/3": SNAPS(ALPHA, weights=(1 / 3, 1 / 3), seed=seed),
-        "SNAPS": SNAPS(ALPHA, seed=seed),
-        "Pooled": Pooled(ALPHA, seed=seed),
-    }
+METHODS = {"SNAPS, 1/3": "SNAPS, thirds", "SNAPS": "SNAPS", "Pooled": "Pooled"}
 
 
 def _cell(dataset: str, draw: int, n_tune: int, n_calib: int, setting: Setting) -> dict[str, Any]:
     def make() -> dict[str, Any]:
-        data = runner.dataset(dataset, setting)
-        inputs, nodes = prepare(dataset, MODEL, draw, setting)
+        inputs, roles = prepare(dataset, MODEL, draw, setting)
         seed = runner.draw_seed(setting, draw)
         out = {}
-        for name, method in _methods(seed).items():
+        for name, known in METHODS.items():
+            method = all_methods(ALPHA, seed=seed)[known]
             # Fixed weights leave the tuning nodes unused: the same labels calibrate all three.
-            share = n_tune if method.needs_tuning else 0
-            found = evaluate_inputs(
-                {name: method}, inputs, data.labels, nodes.pool, share + n_calib, setting.splits,
-                seed, n_tune=share,
-            )  # fmt: skip
-            out[name] = means(found[name])
+            share = n_tune if method.scorer().needs_tuning else 0
+            plan = Plan(share + n_calib, setting.splits, seed, share)
+            (found,) = split_method(method, inputs, roles, plan, [check_alpha(ALPHA)])
+            out[name] = means(found)
         return out
 
     mark = runner.mark(dataset, setting, MODEL, draw)
@@ -64,7 +56,7 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
                 for draw in range(setting.draws):
                     cells.append(_cell(dataset, draw, n_tune, n_calib, setting))
                     advance(1)
-                for method in _methods(0):
+                for method in METHODS:
                     row = {"dataset": dataset, "alpha": ALPHA, "method": method, "varied": varied}
                     row |= common.over_draws([cell[method] for cell in cells], ALPHA, setting)
                     rows.append(row | {"n_tune": n_tune, "n_calib": n_calib})
@@ -140,7 +132,7 @@ def draw(result: Result) -> Any:
         axes[0], ("tuning", "calibration"), ("n_tune", "n_calib"), strict=True
     ):
         counts: list[int] = []
-        for place, method in enumerate(_methods(0)):
+        for place, method in enumerate(METHODS):
             mine = [
                 row
                 for row in result["averages"]

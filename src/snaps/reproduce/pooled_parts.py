@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from snaps.evidence import PARTS
-from snaps.pooled import Pooled
+from snaps._checks import check_alpha
+from snaps._evidence import Evidence
+from snaps._pooled import Pooled
+from snaps.pooling import PARTS
 from snaps.reproduce import common, runner
 from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.pooled import means, prepare
 from snaps.reproduce.protocol import budget
 from snaps.reproduce.runner import Setting
-from snaps.splits import evaluate_inputs
+from snaps.splits import Plan, split_method
 
 MODEL, ALPHA = "gcn", 0.05
 UNKNOWN = "no known labels"
@@ -29,23 +31,17 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 
 def _cell(dataset: str, draw: int, setting: Setting) -> dict[str, Any]:
     def make() -> dict[str, Any]:
-        data = runner.dataset(dataset, setting)
-        inputs, nodes = prepare(dataset, MODEL, draw, setting)
+        inputs, roles = prepare(dataset, MODEL, draw, setting)
         seed = runner.draw_seed(setting, draw)
-        spend = budget(data, "main", len(nodes.pool))
+        spend = budget(runner.dataset(dataset, setting), "main", len(roles.calib))
+        plan = Plan(spend, setting.splits, seed, spend // 2)
+        blind = replace(roles, known=Evidence.none())
         out = {}
         for name, parts in VARIANTS.items():
-            seen = (
-                replace(inputs, known=None, made=dict(inputs.made)) if name == UNKNOWN else inputs
-            )
-            if name == UNKNOWN:
-                for key in [key for key in seen.made if key[0] == "evidence"]:
-                    del seen.made[key]
-            found = evaluate_inputs(
-                {name: Pooled(ALPHA, parts=parts, seed=seed)}, seen, data.labels, nodes.pool, spend,
-                setting.splits, seed, n_tune=spend // 2,
-            )  # fmt: skip
-            out[name] = means(found[name])
+            method = Pooled(ALPHA, parts=parts, seed=seed)
+            seen = blind if name == UNKNOWN else roles
+            (found,) = split_method(method, inputs, seen, plan, [check_alpha(ALPHA)])
+            out[name] = means(found)
         return out
 
     depends = (runner.mark(dataset, setting, MODEL, draw), "parts", *runner.settled(setting))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._estimators import SNAPS, Estimator
+from snaps._methods import all_methods
 from snaps.datasets import Dataset
-from snaps.estimator import Estimator
-from snaps.predictor import DAPS, SNAPS, SplitConformal
-from snaps.scores import APS, RAPS
+from snaps.scorers import SNAPS_GRID, Mixing
 from snaps.splits import evaluate_splits
-from snaps.tuning import snaps_grid
 
 NODES_A_CLASS = 20
 MOST_LABELS = 1000
@@ -26,55 +25,40 @@ _OGBN_BUDGETS = {"ogbn_arxiv": 1000, "ogbn_products": 2000}
 Factory = Callable[[float, int], Estimator]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Ablated(SNAPS):
     """SNAPS with some of its parts, tuned over what is left of the grid."""
 
-    def __init__(self, alpha: float, *, own: bool, similar: bool, linked: bool, seed: int = 0):
-        super().__init__(alpha, seed=seed)
-        self.own, self.similar, self.linked = own, similar, linked
+    own: bool = True
+    similar: bool = True
+    linked: bool = True
 
-    def _grid(self) -> list[tuple[float, float]] | None:
-        allowed = [
+    def scorer(self) -> Mixing:
+        """The grid, less the pairs that need what is left out."""
+        allowed = tuple(
             (lam, mu)
-            for lam, mu in snaps_grid()
+            for lam, mu in SNAPS_GRID
             if (self.own or lam + mu == 1)
             and (self.similar or lam == 0)
             and (self.linked or mu == 0)
-        ]
-        return allowed if len(allowed) > 1 else None
-
-    def _fixed_weights(self) -> tuple[float, float]:
-        return float(self.similar and not self.own), float(self.linked and not self.own)
+        )
+        return replace(super().scorer(), grid=allowed)
 
 
 def _ablation(own: bool, linked: bool, similar: bool) -> Factory:
     return lambda alpha, seed: Ablated(alpha, own=own, similar=similar, linked=linked, seed=seed)
 
 
-def aps(alpha: float, seed: int) -> Estimator:
-    return SplitConformal(alpha, score=APS(), seed=seed)
-
-
-def raps(alpha: float, seed: int) -> Estimator:
-    return SplitConformal(alpha, score=RAPS(), seed=seed)
-
-
-def daps(alpha: float, seed: int) -> Estimator:
-    return DAPS(alpha, seed=seed)
-
-
-def snaps(alpha: float, seed: int) -> Estimator:
-    return SNAPS(alpha, seed=seed)
+def _named(name: str) -> Factory:
+    return lambda alpha, seed: all_methods(alpha, seed=seed)[name]
 
 
 SUITES: dict[str, dict[str, Factory]] = {
-    "main": {"APS": aps, "RAPS": raps, "DAPS": daps, "SNAPS": snaps},
-    "raps": {"RAPS": raps, "SNAPS-RAPS": lambda a, s: SNAPS(a, score=RAPS(), seed=s)},
+    "main": {name: _named(name) for name in ("APS", "RAPS", "DAPS", "SNAPS")},
+    "raps": {"RAPS": _named("RAPS"), "SNAPS-RAPS": _named("SNAPS on RAPS")},
     "thirds": {
-        "APS": aps,
-        "RAPS": raps,
-        "DAPS": daps,
-        "SNAPS": lambda a, s: SNAPS(a, weights=(1 / 3, 1 / 3), seed=s),
+        **{name: _named(name) for name in ("APS", "RAPS", "DAPS")},
+        "SNAPS": _named("SNAPS, thirds"),
     },
     "ablation": {
         "own": _ablation(True, False, False),

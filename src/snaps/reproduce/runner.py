@@ -178,7 +178,7 @@ def similarity(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
 
 def context(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
     """The context graph of pooled evidence, and the processor time it took to make."""
-    from snaps.evidence import context_features
+    from snaps._context import context_features
 
     return _near(name, setting, "context", context_features)
 

@@ -1,0 +1,689 @@
+"""The estimators: which scorer, then calibrate. The verbs are the same for all.
+
+`calibrate` reads inputs and roles, fits the scorer on the tuning nodes, scores, and sets the
+threshold on the calibration nodes. What it found is one frozen `State`, swapped in at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from snaps import _persistence
+from snaps._checks import (
+    check_alpha,
+    check_disjoint,
+    check_flag,
+    check_integer,
+    check_known,
+    check_number,
+    check_seed,
+    check_weights,
+    shown,
+)
+from snaps._errors import NotCalibratedError, SnapsError, SnapsWarning
+from snaps._evaluation import Evaluation, evaluate_sets
+from snaps._explanation import Explanation, explain
+from snaps._inputs import Inputs
+from snaps._parts import Links, Scorer, Similar
+from snaps._randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
+from snaps._roles import Roles, read_labels, read_node, read_nodes
+from snaps._state import State
+from snaps.calibration import Calibration
+from snaps.graph import Graph
+from snaps.scorers import DAPS_GRID, SNAPS_GRID, Mixing
+from snaps.scores import APS, Score, check_score
+from snaps.sets import PredictionSets
+
+
+@dataclass(eq=False, repr=False)
+class Estimator:
+    """What the estimators share: parameters, and the verbs."""
+
+    alpha: float | Fraction = 0.05
+    _: KW_ONLY
+    score: Score = APS()  # noqa: RUF009 - scores are immutable
+    seed: int = 0
+    class_conditional: bool = False
+
+    needs_graph: ClassVar[bool] = True
+    _state = None  # type: State | None
+
+    # -- what a subclass says -------------------------------------------------------------------
+
+    def scorer(self) -> Scorer:
+        """The method's scorer, before its fit; complains about parameters."""
+        raise NotImplementedError
+
+    def _check_shared(self) -> None:
+        check_alpha(self.alpha)
+        check_score(self.score)
+        check_seed(self.seed)
+        check_flag(self.class_conditional, "class_conditional")
+
+    def read_inputs(self, graph: Any, probs: Any, similarity: Any, logits: bool) -> Inputs:
+        """What this method sees of every node; complains about graph, probs and similarity."""
+        if graph is None and self.needs_graph:
+            raise SnapsError(f"'graph' must be a snaps.Graph for {type(self).__name__}, got None")
+        return Inputs.read(graph, probs, similarity, logits=logits)
+
+    # -- calibrate ------------------------------------------------------------------------------
+
+    def calibrate(
+        self,
+        graph: Graph | None,
+        probs: Any,
+        labels: Any,
+        nodes: Any,
+        tune_nodes: Any = None,
+        similarity: Any = None,
+        logits: bool = False,
+        *,
+        known_nodes: Any = None,
+        groups: Any = None,
+        classes: Any = None,
+    ) -> Self:
+        """Score every node and set the threshold on the calibration nodes.
+
+        Parameters
+        ----------
+        graph : Graph
+            May be None for `SplitConformal`.
+        probs : array (n, K)
+            Class probabilities of every node, or logits with ``logits=True``.
+        labels : array (n,)
+            Integers with -1 where unknown, strings, or a pandas Categorical; only calibration,
+            tuning and known nodes need one.
+        nodes : array of positions, mask (n,), or ids where these are strings
+            Calibration nodes: drawn at random from the same pool as the nodes to predict, and not
+            used to train the classifier.
+        tune_nodes : same, optional
+            Nodes to choose parameters on. They may be any labelled nodes but those that calibrate
+            (validation nodes cost nothing). By default a seeded half of `nodes`, at most 500, is
+            spent on tuning when there is anything to tune.
+        similarity : sparse (n, n), optional
+            A similarity graph at hand, for instance from `snaps.similarity_graph`.
+        logits : bool
+        known_nodes : same as nodes, optional
+            Nodes whose labels may be used as evidence (`Pooled` does): training and validation
+            nodes. They must not calibrate or tune, and are not predicted.
+        groups : array (n,) of anything hashable, optional
+            One threshold per group, so that the guarantee holds within each; with
+            ``class_conditional``, per group and class.
+        classes : list of K names, optional
+            What the columns of `probs` are called, when the labels alone don't tell.
+
+        Returns
+        -------
+        self
+        """
+        scorer = self.scorer()
+        inputs = self.read_inputs(graph, probs, similarity, logits)
+        return self._calibrate(
+            scorer, inputs, labels, nodes, tune_nodes=tune_nodes, known_nodes=known_nodes,
+            groups=groups, classes=classes,
+        )  # fmt: skip
+
+    def _calibrate(
+        self, scorer: Scorer, inputs: Inputs, labels: Any, nodes: Any, **roles: Any
+    ) -> Self:
+        tune = check_alpha(self.alpha) if scorer.needs_tuning else None
+        read = Roles.read(
+            inputs.graph, inputs.num_classes, labels, nodes, tune=tune, seed=self.seed, **roles
+        )
+        self._settle(inputs, read, scorer)
+        return self
+
+    def _settle(self, inputs: Inputs, roles: Roles, scorer: Scorer, fitted: Any = None) -> None:
+        """Fit unless that is done, set the threshold, and swap the new state in."""
+        params, alpha = self.get_params(), check_alpha(self.alpha)
+        if fitted is None:
+            self.warn_of(inputs)
+            (fitted,) = scorer.fit(inputs, roles.tuning, roles.known, [alpha])
+        places = inputs.positions(roles.calib.keys)
+        scores = inputs.score(fitted, places)[np.arange(len(places)), roles.calib.labels]
+        groups = roles.groups
+        calibration = Calibration(
+            scores,
+            roles.calib.labels,
+            inputs.num_classes,
+            None if groups is None else groups.codes[places],
+            1 if groups is None else len(groups.names),
+            bool(self.class_conditional),
+        )
+        calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names, 4)
+        self._state = State(params, inputs, roles, fitted, calibration)
+
+    def warn_of(self, inputs: Inputs) -> None:
+        """Say what the data cannot give to this method."""
+
+    def recalibrate(
+        self,
+        graph: Graph | None,
+        probs: Any,
+        labels: Any = None,
+        nodes: Any = None,
+        similarity: Any = None,
+        logits: bool = False,
+        *,
+        groups: Any = None,
+        refit: bool = True,
+        missing: Literal["error", "drop"] = "error",
+        threshold: Literal["set", "keep"] = "set",
+    ) -> Self:
+        """Go on with a graph that has grown, or with probabilities made anew.
+
+        Everything that sees no label is made on the new graph. Tuning, known and calibration nodes
+        are found by id; parameters are fitted again, all nodes are scored, and the threshold is set
+        anew. The guarantee then speaks of the nodes of the new graph, if the new ones arrived as
+        the calibration nodes once did, and if the classifier was trained either without the
+        calibration nodes in its graph or with the new ones too.
+
+        Parameters
+        ----------
+        graph, probs, similarity, logits, groups : see `calibrate`
+            Of the new graph. Nodes go by their id; a graph without ids of its own numbers its
+            nodes, so new ones must come last.
+        labels : array (n,), optional
+        nodes : array of positions, mask or ids, optional
+            Nodes that calibrate beside the old ones, where labels arrived meanwhile.
+        refit : bool
+            False keeps the parameters, which is faster. They were fitted on a graph that held the
+            calibration nodes but not the new ones, so the two are no longer treated alike and
+            coverage may leave its exact law, a little.
+        missing : "error" or "drop"
+            What to do about calibration, tuning or known nodes that are gone. Dropping is fine
+            when their going has nothing to do with how well they were predicted.
+        threshold : "set" or "keep"
+            "keep" applies parameters and threshold as they are to another graph: the promise then
+            rests on the two graphs being alike.
+
+        Returns
+        -------
+        self
+        """
+        check_flag(refit, "refit")
+        for name, value, allowed in (
+            ("missing", missing, ("error", "drop")),
+            ("threshold", threshold, ("set", "keep")),
+        ):
+            if value not in allowed:
+                raise SnapsError(
+                    f"'{name}' must be {' or '.join(map(repr, allowed))}, got {shown(value)}"
+                )
+        old, scorer = self._calibrated(), self.scorer()
+        inputs = self.read_inputs(graph, probs, similarity, logits)
+        if inputs.num_classes != len(old.roles.classes):
+            raise SnapsError(
+                f"'probs' must have {len(old.roles.classes)} columns as calibrated with, "
+                f"got {inputs.num_classes}"
+            )
+        keep = threshold == "keep"
+        if (
+            not keep
+            and not locate_keys(inputs.keys, old.roles.calib.keys)[1].size
+            and nodes is None
+        ):
+            raise SnapsError(
+                f"'graph' must have calibration nodes, got none of {len(old.roles.calib)}: for "
+                "another graph calibrate() anew, or threshold='keep' if the graphs are alike"
+            )
+        roles = old.roles.again(
+            inputs.graph, labels, nodes, groups=groups, drop=keep or missing == "drop"
+        )
+        if keep:
+            warnings.warn(
+                "threshold and parameters are those of another graph: the promise rests on the "
+                "two graphs being alike",
+                SnapsWarning,
+                stacklevel=2,
+            )
+            num_groups = 1 if roles.groups is None else len(roles.groups.names)
+            calibration = replace(old.calibration, num_groups=num_groups)
+            self._state = State(self.get_params(), inputs, roles, old.scorer, calibration)
+            return self
+        if not refit:
+            warnings.warn(
+                "parameters were fitted on a graph without the new nodes: coverage may leave its "
+                "exact law (refit=True fits them again)",
+                SnapsWarning,
+                stacklevel=2,
+            )
+        self._settle(inputs, roles, scorer, None if refit else old.scorer)
+        return self
+
+    # -- after calibration ----------------------------------------------------------------------
+
+    def _calibrated(self) -> State:
+        """The state, if there is one and the parameters are still those it was made with."""
+        state = self._state
+        if state is None:
+            raise NotCalibratedError(
+                f"this {type(self).__name__} must be calibrated first: call calibrate()"
+            )
+        for name, before in state.params.items():
+            value = getattr(self, name)
+            if name != "alpha" and value is not before and not same(value, before):
+                raise SnapsError(
+                    f"'{name}' must not be changed after calibration, got {shown(value)} for "
+                    f"{shown(before)}: call calibrate() again"
+                )
+        return state
+
+    def _view(self) -> tuple[State, Inputs]:
+        """The state and the graph it speaks of."""
+        state = self._calibrated()
+        if state.inputs is None:
+            raise NotCalibratedError(
+                f"this {type(self).__name__} was saved without data: call recalibrate() with a "
+                "graph and probabilities first"
+            )
+        return state, state.inputs
+
+    def _level(self, alpha: Any, state: State) -> Fraction:
+        """The level asked for; says so when another than the calibrated one has too few nodes."""
+        level = check_alpha(self.alpha if alpha is None else alpha)
+        if level != check_alpha(state.params["alpha"]):
+            groups = state.roles.groups
+            names = () if groups is None else groups.names
+            state.calibration.warn_few(level, state.roles.classes, names, 4)
+        return level
+
+    def _asked(self, nodes: Any, roles: Roles, inputs: Inputs) -> np.ndarray:
+        """The nodes asked for; by default all that were not used."""
+        if nodes is None:
+            rest = np.ones(inputs.num_nodes, bool)
+            used = (roles.calib.keys, roles.tuning.keys, roles.known.keys, roles.reference)
+            rest[locate_keys(inputs.keys, np.concatenate(used))[0]] = False
+            return np.flatnonzero(rest)
+        wanted = read_nodes(inputs.graph, nodes, "nodes", True)
+        for keys, whose in (
+            (roles.known.keys, "the known nodes, whose labels were used"),
+            (roles.reference, "the reference, which is not to be predicted"),
+        ):
+            check_disjoint(wanted, "nodes", locate_keys(inputs.keys, keys)[0], whose)
+        return wanted
+
+    def _warn_used(self, wanted: np.ndarray, roles: Roles, inputs: Inputs) -> None:
+        """Say so when nodes are predicted that calibrated or tuned."""
+        keys = np.concatenate([roles.calib.keys, roles.tuning.keys])
+        count = int(np.isin(wanted, locate_keys(inputs.keys, keys)[0]).sum())
+        if count:
+            warnings.warn(
+                f"{count} of the nodes calibrated or tuned: the guarantee does not speak of them",
+                SnapsWarning,
+                stacklevel=3,
+            )
+
+    def _smoothing(self, wanted: np.ndarray, inputs: Inputs) -> np.ndarray:
+        keys = hashes(0, inputs.keys[wanted], SMOOTH_STREAM)
+        return uniforms(self.seed, keys, inputs.num_classes)
+
+    def predict_set(
+        self, nodes: Any = None, alpha: float | None = None, *, smoothed: bool = False
+    ) -> PredictionSets:
+        """Prediction sets of some nodes.
+
+        Parameters
+        ----------
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all nodes that neither calibrated nor tuned nor were known. The guarantee
+            speaks of nodes drawn from the same pool as the calibration nodes; not of nodes that
+            calibrated, tuned or trained the classifier.
+        alpha : float, optional
+            Another level than the estimator's; the weights stay.
+        smoothed : bool
+            Let chance decide ties, by node and label: coverage is then 1 - alpha on the dot, also
+            where many scores tie. The sets hold the labels whose smoothed p-value is above alpha.
+
+        Returns
+        -------
+        PredictionSets
+        """
+        state, inputs = self._view()
+        roles = state.roles
+        wanted = self._asked(nodes, roles, inputs)
+        if nodes is not None:
+            self._warn_used(wanted, roles, inputs)
+        level = self._level(alpha, state)
+        scores = inputs.score(state.scorer, wanted)
+        groups = None if roles.groups is None else roles.groups.codes[wanted]
+        if check_flag(smoothed, "smoothed"):
+            draws = self._smoothing(wanted, inputs)
+            mask = state.calibration.p_values(scores, groups, draws) > float(level)
+        else:
+            mask = state.calibration.contains(scores, level, groups)
+        return PredictionSets(mask, wanted, inputs.graph.ids[wanted], inputs.num_nodes)
+
+    def predict_p(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
+        """Conformal p-values (m, K); a label is in the set at alpha when its p-value is above.
+
+        Parameters
+        ----------
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+        smoothed : bool
+            Let chance decide ties, which makes the p-values of true labels exactly uniform.
+        """
+        state, inputs = self._view()
+        roles = state.roles
+        wanted = self._asked(nodes, roles, inputs)
+        groups = None if roles.groups is None else roles.groups.codes[wanted]
+        draws = self._smoothing(wanted, inputs) if check_flag(smoothed, "smoothed") else None
+        return state.calibration.p_values(inputs.score(state.scorer, wanted), groups, draws)
+
+    def evaluate(self, labels: Any, nodes: Any = None) -> Evaluation:
+        """Compare the sets of labelled nodes with the truth.
+
+        Parameters
+        ----------
+        labels : array (n,)
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all labelled nodes that neither calibrated nor tuned nor were known.
+
+        Returns
+        -------
+        Evaluation
+            A dict that prints as a table: coverage, size, size_nonempty, singleton_hit, empty, n,
+            threshold, coverage_interval (where the coverage falls with probability 0.99 if the
+            nodes were drawn from the same pool as the calibration nodes; None with class or group
+            thresholds), inside, class_coverage, group_coverage, n_calib, n_tune and tied. What is
+            infinite or has no value is None: the dict is fit for JSON.
+        """
+        state, inputs = self._view()
+        roles = state.roles
+        codes, _ = read_labels(labels, inputs.num_nodes, inputs.num_classes, roles.classes)
+        wanted = self._asked(nodes, roles, inputs)
+        if nodes is None:
+            wanted = wanted[codes[wanted] >= 0]
+        if wanted.size == 0:
+            raise SnapsError("'nodes' must hold at least one labelled node, got none")
+        check_known(codes, wanted, "nodes")
+        for whose, keys in (
+            ("the calibration nodes", roles.calib.keys),
+            ("the tuning nodes", roles.tuning.keys),
+        ):
+            check_disjoint(wanted, "nodes", locate_keys(inputs.keys, keys)[0], whose)
+        return evaluate_sets(self.predict_set(wanted), codes, state, check_alpha(self.alpha))
+
+    def explain(self, node: Any) -> Explanation:
+        """Why each label is in or out of a node's set, and which neighbours moved its score.
+
+        Parameters
+        ----------
+        node : int, or str where ids are strings
+        """
+        state, inputs = self._view()
+        roles = state.roles
+        place = read_node(inputs.graph, node)
+        limits = state.calibration.limits(check_alpha(self.alpha))
+        group = 0 if roles.groups is None else roles.groups.codes[place]
+        return explain(place, inputs, state.scorer, limits[group], roles.classes)
+
+    def save(self, path: str | os.PathLike[str], data: bool = True) -> None:
+        """Write the calibrated estimator to one file, whole or not at all; see `snaps.load`.
+
+        Parameters
+        ----------
+        path : path
+        data : bool
+            False leaves out graph, features and probabilities: the file holds parameters, and ids
+            and labels of calibration, tuning and known nodes. `recalibrate` brings it to life.
+        """
+        state = self._view()[0] if check_flag(data, "data") else self._calibrated()
+        _persistence.save(path, type(self), state, data)
+
+    def restored(self, state: State) -> Self:
+        """This estimator with a state that was saved."""
+        self.scorer()
+        self._state = state
+        return self
+
+    # -- what calibration found -----------------------------------------------------------------
+
+    @property
+    def threshold_(self) -> Any:
+        """The largest score that is still in; one per class, group, or both where asked for."""
+        return self._calibrated().calibration.threshold(check_alpha(self.alpha))
+
+    @property
+    def weights_(self) -> Any:
+        """The weights chosen."""
+        fitted = self._calibrated().scorer
+        return fitted.lam, fitted.mu
+
+    @property
+    def part_weights_(self) -> dict[str, float]:
+        """What each part of the method weighs, by name."""
+        return {name: float(w) for name, w in self._calibrated().scorer.weights.items()}
+
+    @property
+    def score_(self) -> Score:
+        """The basic score, its parameters chosen."""
+        return self._calibrated().scorer.score
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Names of the classes, in the order of the columns of probabilities."""
+        return self._calibrated().roles.classes
+
+    @property
+    def scores_(self) -> np.ndarray:
+        """Scores (n, K) of every node and label, computed when asked for."""
+        state, inputs = self._view()
+        return inputs.score(state.scorer)
+
+    @property
+    def calib_nodes_(self) -> np.ndarray:
+        """Positions of the nodes that calibrated."""
+        state, inputs = self._view()
+        return inputs.positions(state.roles.calib.keys)
+
+    @property
+    def calib_labels_(self) -> np.ndarray:
+        """Their classes, as columns of the probabilities."""
+        return self._calibrated().roles.calib.labels
+
+    @property
+    def calib_scores_(self) -> np.ndarray:
+        """Their scores."""
+        return self._calibrated().calibration.scores
+
+    @property
+    def tune_nodes_(self) -> np.ndarray:
+        """Positions of the nodes that tuned."""
+        state, inputs = self._view()
+        return inputs.positions(state.roles.tuning.keys)
+
+    @property
+    def known_nodes_(self) -> np.ndarray:
+        """Positions of the known nodes."""
+        state, inputs = self._view()
+        return inputs.positions(state.roles.known.keys)
+
+    # -- parameters -----------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name, as scikit-learn's tools ask for them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters; but for alpha, a calibrated estimator must then calibrate anew."""
+        known = self.get_params()
+        for name, value in parameters.items():
+            if name not in known:
+                raise SnapsError(f"'{name}' must be one of {', '.join(known)}, got another name")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._state is not None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other is of the same kind, with the same parameters."""
+        if type(self) is not type(other):
+            return NotImplemented
+        mine, theirs = self.get_params(), other.get_params()  # type: ignore[attr-defined]
+        return all(same(mine[name], theirs[name]) for name in mine)
+
+    __hash__ = None  # type: ignore[assignment]  # parameters can change
+
+    def __repr__(self) -> str:
+        text = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        state = self._state
+        if state is not None:
+            tuned = f", tuned on {len(state.roles.tuning)}" if len(state.roles.tuning) else ""
+            text += f"; calibrated on {len(state.roles.calib)} nodes{tuned}"
+            if state.inputs is None:
+                text += ", saved without data"
+        return f"{type(self).__name__}({text})"
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two parameters are equal, arrays included."""
+    sequences = (np.ndarray, list, tuple)
+    if isinstance(one, sequences) or isinstance(two, sequences):
+        return np.array_equal(np.asarray(one), np.asarray(two))
+    return bool(one == two)
+
+
+class SplitConformal(Estimator):
+    """Split conformal prediction with a basic score; the graph is not used.
+
+    Parameters
+    ----------
+    alpha : float
+        Miscoverage: sets hold the true label with probability at least 1 - alpha.
+    score : Score
+        `snaps.APS()`, `snaps.RAPS()`, `snaps.SAPS()`, `snaps.THR()` or your own.
+    seed : int
+        Fixes the draws of randomised scores and the choice of tuning nodes.
+    class_conditional : bool
+        One threshold per class, so that the guarantee holds within each class; the sets grow.
+
+    Attributes
+    ----------
+    threshold_ : float, or array (K,) with class thresholds
+    scores_ : array (n, K)
+    calib_nodes_, tune_nodes_ : arrays of positions
+    score_ : Score, its parameters chosen
+    classes_ : array (K,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+    >>> labels = np.array([0, 0, 0, 1] * 10)
+    >>> cp = SplitConformal(alpha=0.1).calibrate(None, probs, labels, nodes=np.arange(20))
+    >>> len(cp.predict_set())
+    20
+    """
+
+    needs_graph: ClassVar[bool] = False
+
+    def scorer(self) -> Mixing:
+        """The basic score alone."""
+        self._check_shared()
+        return Mixing(self.score, self.seed)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DAPS(Estimator):
+    """Diffusion over links: s^ = (1 - mu) S + mu A S.
+
+    Parameters
+    ----------
+    alpha : float
+    score : Score
+    weight : float or "tune"
+        mu, the weight of the linked nodes; tuned over 0, 0.05, ..., 0.95.
+    seed : int
+    class_conditional : bool
+
+    Attributes
+    ----------
+    weights_ : (0.0, mu)
+    threshold_, scores_, score_, calib_nodes_, tune_nodes_, classes_ : see `SplitConformal`
+    """
+
+    weight: float | Literal["tune"] = "tune"
+
+    def scorer(self) -> Mixing:
+        """Own and linked scores."""
+        self._check_shared()
+        if isinstance(self.weight, str) and self.weight != "tune":
+            raise SnapsError(
+                f"'weight' must be a number from 0 to 1 or 'tune', got {shown(self.weight)}"
+            )
+        if isinstance(self.weight, str):
+            grid = DAPS_GRID
+        else:
+            grid = ((0.0, check_number(self.weight, "weight", low=0, high=1)),)
+        return Mixing(self.score, self.seed, linked=Links(), grid=grid, fallback=(0.0, 0.5))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SNAPS(Estimator):
+    """Similarity-navigated adaptive prediction sets: s^ = (1 - lam - mu) S + lam As S + mu A S.
+
+    Parameters
+    ----------
+    alpha : float
+        Miscoverage: sets hold the true label with probability at least 1 - alpha.
+    score : Score
+        The basic score S.
+    k : int
+        Number of similar nodes.
+    weights : (lam, mu) or "tune"
+        lam weighs the k most similar nodes, mu the linked ones. "tune" tries all pairs of
+        multiples of 0.05 with lam + mu <= 1 on the tuning nodes.
+    seed : int
+        Fixes the draws of randomised scores and the choice of tuning nodes.
+    class_conditional : bool
+        One threshold per class, so that the guarantee holds within each class; the sets grow.
+
+    Attributes
+    ----------
+    weights_ : (lam, mu)
+    threshold_, scores_, score_, calib_nodes_, tune_nodes_, classes_ : see `SplitConformal`
+
+    Notes
+    -----
+    The guarantee is marginal and asks that calibration nodes are a random draw from the pool of
+    nodes to be predicted. A node without similar or linked nodes keeps that weight for itself.
+    Cost: the similarity graph once (see `similarity_graph`), then two sparse products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from snaps.datasets import make_graph
+    >>> from snaps.models import smoothed_regression
+    >>> data = make_graph(600, 4, seed=1)
+    >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+    >>> cp = SNAPS(alpha=0.1).calibrate(data.graph, probs, data.labels, nodes=np.arange(60, 260))
+    >>> len(cp.predict_set(np.arange(260, 600)))
+    340
+    """
+
+    k: int = 20
+    weights: tuple[float, float] | Literal["tune"] = "tune"
+
+    def scorer(self) -> Mixing:
+        """Own, similar and linked scores."""
+        self._check_shared()
+        similar = Similar(check_integer(self.k, "k", low=1))
+        tuned = isinstance(self.weights, str) and self.weights == "tune"
+        grid = SNAPS_GRID if tuned else (check_weights(self.weights),)
+        return Mixing(self.score, self.seed, similar, Links(), grid, fallback=(1 / 3, 1 / 3))
+
+    def warn_of(self, inputs: Inputs) -> None:
+        if "similar" not in inputs.has:
+            warnings.warn(
+                "the graph has no features, so no node has similar ones: SNAPS is DAPS here",
+                SnapsWarning,
+                stacklevel=5,
+            )

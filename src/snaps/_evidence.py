@@ -1,0 +1,59 @@
+"""The wall, as a type: nodes with labels, and those among them whose labels may be looked at.
+
+Left of the wall labels come as `Evidence` alone: of nodes that neither calibrate nor are predicted.
+Calibration nodes are `Labelled` and no `Evidence`, so handing them over is a type error. Nodes go
+by their key, which names them on any graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+Keys = np.ndarray  # 64-bit words, each made from a node's id
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Some nodes, in the order of their keys, and their labels; equal by digest.
+
+    Attributes
+    ----------
+    ids : array (m,)
+        The nodes' own names.
+    keys : uint64 array (m,)
+    labels : int array (m,)
+        Their classes, as columns of the probabilities.
+    """
+
+    ids: np.ndarray
+    keys: Keys
+    labels: np.ndarray
+
+    @classmethod
+    def none(cls) -> Self:
+        """Nobody."""
+        return cls(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What tells two of them apart."""
+        words = np.concatenate([self.keys, self.labels.astype(np.uint64)])
+        return hashlib.blake2b(words.astype("<u8").tobytes(), digest_size=16).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.digest == other.digest  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.digest))
+
+
+class Evidence(Labelled):
+    """Tuning or known nodes: the only labels that anything left of the wall may see."""

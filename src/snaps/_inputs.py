@@ -1,0 +1,168 @@
+"""The local engine: what is known of every node without labels, and all that can be made of it.
+
+Left of the wall: labels come as evidence, inside the parts that name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps._checks import check_flag, check_probs, check_similarity
+from snaps._context import context_features, propagate
+from snaps._errors import SnapsError
+from snaps._evidence import Evidence, Keys
+from snaps._parts import (
+    Array,
+    Beliefs,
+    Context,
+    FittedScorer,
+    Links,
+    Mean,
+    Over,
+    Own,
+    Part,
+    Probs,
+    Propagated,
+    Similar,
+)
+from snaps._randomness import locate_keys
+from snaps.graph import Graph
+from snaps.scores import score_table
+from snaps.similarity import similarity_graph
+
+Made = Mapping[Part | Over, Any]
+
+
+class Inputs:
+    """Graph, probabilities, and the similarity graph if the user brought one; never changed.
+
+    What is made of them is memoised by its recipe, which names all that it depends on: whoever
+    asks for the same thing gets the same table, and no key can be stale.
+
+    Attributes
+    ----------
+    graph : Graph
+    probs : array (n, K)
+    similarity : csr_array or None
+        The user's; it then stands for every `Similar`.
+    keys : uint64 array (n,)
+    has : frozenset of str
+        What there is to average over: links, similar, context.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        probs: Array,
+        similarity: sp.csr_array | None = None,
+        made: Made = MappingProxyType({}),
+    ):
+        self.graph = graph
+        self.probs = probs
+        self.similarity = similarity
+        self.num_nodes, self.num_classes = probs.shape
+        self.keys: Keys = graph.keys
+        self._made = dict(made)
+        held = {type(recipe) for recipe in made}
+        featured, linked = graph.features is not None, graph.adjacency.nnz > 0
+        there = {
+            "links": linked,
+            "similar": similarity is not None or featured or Similar in held,
+            "context": (featured and linked) or Context in held,
+        }
+        self.has = frozenset(name for name, yes in there.items() if yes)
+
+    @classmethod
+    def read(
+        cls, graph: Graph | None, probs: Any, similarity: Any = None, *, logits: bool = False
+    ) -> Inputs:
+        """Check what a user passes; without a graph, one without edges."""
+        if graph is not None and not isinstance(graph, Graph):
+            raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
+        n = None if graph is None else graph.num_nodes
+        table = check_probs(probs, num_nodes=n, logits=check_flag(logits, "logits"))
+        table.flags.writeable = False
+        if graph is None:
+            graph = Graph(None, num_nodes=len(table))
+        given = None if similarity is None else check_similarity(similarity, len(table))
+        return cls(graph, table, given)
+
+    def holding(self, made: Made) -> Inputs:
+        """The same inputs with results at hand, by recipe."""
+        return Inputs(self.graph, self.probs, self.similarity, {**self._made, **made})
+
+    def made(self, *kinds: type) -> dict[Any, Any]:
+        """What was made so far of these kinds of recipe."""
+        return {recipe: result for recipe, result in self._made.items() if type(recipe) in kinds}
+
+    # -- making ---------------------------------------------------------------------------------
+
+    def get(self, recipe: Part | Over) -> Any:
+        """A table (n, K), or a matrix (n, n) or None; made on the first call."""
+        try:
+            if recipe in self._made:
+                return self._made[recipe]
+        except TypeError:  # a score of the user's own that cannot be told apart by hashing
+            return self._make(recipe)
+        self._made[recipe] = result = self._make(recipe)
+        return result
+
+    def _make(self, recipe: Part | Over) -> Any:
+        from snaps.kernels.aggregation import neighbour_mean
+
+        match recipe:
+            case Probs():
+                return self.probs
+            case Own(score, seed):
+                return score_table(score, self.probs, self.keys, seed)
+            case Beliefs(evidence):
+                return self._certain(evidence, self.probs.copy())
+            case Mean(over, of):
+                return neighbour_mean(self.get(over), self.get(of))
+            case Propagated(over, evidence):
+                start = self._certain(evidence, np.zeros_like(self.probs))
+                return propagate(self.get(over), start)
+            case Links():
+                return self.graph.adjacency
+            case Similar(k, weighting):
+                return self._similar(k, weighting)
+            case Context(k):
+                features = context_features(self.graph)
+                return None if features is None else similarity_graph(features, k, ids=self.keys)
+
+    def _similar(self, k: int, weighting: str) -> sp.csr_array | None:
+        if self.similarity is not None or self.graph.features is None:
+            return self.similarity
+        if weighting == "uniform":
+            near = self.get(Similar(k)).copy()
+            near.data[:] = 1
+            return near
+        return similarity_graph(self.graph.features, k, ids=self.keys)
+
+    def _certain(self, evidence: Evidence, table: Array) -> Array:
+        """A table with the rows of known nodes replaced by certainty."""
+        places, found = locate_keys(self.keys, evidence.keys)
+        table[places] = 0
+        table[places, evidence.labels[found]] = 1
+        return table
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def positions(self, keys: Keys) -> Array:
+        """Where the nodes with these keys stand; all must be here."""
+        return locate_keys(self.keys, keys)[0]
+
+    def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
+        """Each part at its own nodes, (m, K)."""
+        return [self.get(part)[self.positions(keys)] for part, keys in asks]
+
+    def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
+        """Scores (m, K) of some nodes, by default of all."""
+        chosen: Any = slice(None) if nodes is None else nodes
+        rows = {name: self.get(part)[chosen] for name, part in scorer.parts.items()}
+        return scorer.combine(rows, self.keys[chosen])

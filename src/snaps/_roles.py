@@ -1,0 +1,272 @@
+"""Who calibrates, who tunes, whose label is known: the label array is cut here, and then dropped.
+
+Everything users say about nodes and classes (positions, masks, ids, names) is translated here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+
+from snaps._checks import (
+    check_disjoint,
+    check_integer,
+    check_known,
+    check_labels,
+    check_nodes,
+    shown,
+)
+from snaps._errors import SnapsError
+from snaps._evidence import Evidence, Keys, Labelled
+from snaps._randomness import TUNE_STREAM, locate_keys, smallest
+from snaps.calibration import enough
+from snaps.graph import Graph
+
+MOST_TUNING_NODES = 500
+
+Kind = TypeVar("Kind", bound=Labelled)
+
+
+def tuning_share(n: int, alpha: Fraction) -> int:
+    """How many of n calibration nodes to spend on tuning; 0 when there are too few.
+
+    Half of them, at most 500, if both halves still give a finite threshold.
+    """
+    share = min(MOST_TUNING_NODES, n // 2)
+    return share if enough(share, alpha) and enough(n - share, alpha) else 0
+
+
+def choose_tuning(keys: Keys, share: int, seed: int) -> np.ndarray:
+    """Places of the nodes that tune among calibration nodes with these keys.
+
+    Chosen with a digest of the whole set: by a node's own hash alone, the nodes left to calibrate
+    would always be the high-hash part of the pool, and test nodes come from all of it.
+    """
+    digest = hashlib.blake2b(np.sort(keys).astype("<u8").tobytes(), digest_size=8).digest()
+    return smallest(seed ^ int.from_bytes(digest, "little"), keys, TUNE_STREAM, share)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Which group every node of a graph is in: codes (n,) into names."""
+
+    codes: np.ndarray
+    names: tuple[Any, ...]
+
+    @classmethod
+    def read(cls, groups: Any, num_nodes: int, first: tuple[Any, ...] = ()) -> Groups:
+        """From one entry per node, of anything hashable; the names in `first` keep their codes."""
+        try:
+            values = list(groups)
+        except TypeError:
+            values = None
+        if values is None or isinstance(groups, (str, bytes, Mapping)):
+            raise SnapsError(f"'groups' must have one entry per node, got {type(groups).__name__}")
+        if len(values) != num_nodes:
+            raise SnapsError(
+                f"'groups' must have one entry per node ({num_nodes}), got {len(values)}"
+            )
+        plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+        try:
+            found = set(plain) - set(first)
+        except TypeError as error:
+            raise SnapsError(f"'groups' must hold hashable entries: {error}") from None
+        try:
+            names = sorted(found)
+        except TypeError:  # of mixed kinds
+            names = sorted(found, key=lambda name: (type(name).__name__, str(name)))
+        names = [*first, *names]
+        code = {name: place for place, name in enumerate(names)}
+        return cls(np.array([code[value] for value in plain], np.int64), tuple(names))
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Who does what on one graph.
+
+    Attributes
+    ----------
+    calib : Labelled
+        Nodes that calibrate: their labels live right of the wall.
+    tuning, known : Evidence
+        Nodes whose labels choose parameters, or are evidence about others.
+    reference : array of keys
+        Nodes without labels that are not to be predicted either.
+    classes : array (K,)
+        Names of the classes, in the order of the columns of probabilities.
+    groups : Groups or None
+    """
+
+    calib: Labelled
+    tuning: Evidence
+    known: Evidence
+    reference: Keys
+    classes: np.ndarray
+    groups: Groups | None = None
+
+    @classmethod
+    def read(
+        cls,
+        graph: Graph,
+        num_classes: int,
+        labels: Any,
+        nodes: Any,
+        *,
+        tune_nodes: Any = None,
+        known_nodes: Any = None,
+        reference: Any = None,
+        groups: Any = None,
+        classes: Any = None,
+        tune: Fraction | None = None,
+        seed: int = 0,
+        name: str = "nodes",
+    ) -> Roles:
+        """Cut the label array.
+
+        Parameters
+        ----------
+        tune : Fraction, optional
+            The level to tune for, by a part of `nodes`, when no `tune_nodes` are given.
+        name : str
+            What the user calls `nodes`.
+        """
+        codes, names = read_labels(labels, graph.num_nodes, num_classes, classes)
+        calib = read_nodes(graph, nodes, name)
+        check_known(codes, calib, name)
+        tuning = calib[:0]
+        if tune_nodes is not None:
+            tuning = read_nodes(graph, tune_nodes, "tune_nodes")
+            check_known(codes, tuning, "tune_nodes")
+            check_disjoint(tuning, "tune_nodes", calib, f"'{name}'")
+        elif tune is not None:
+            share = tuning_share(len(calib), tune)
+            chosen = choose_tuning(graph.keys[calib], share, seed)
+            tuning, calib = calib[chosen], np.delete(calib, chosen)
+        others = {f"'{name}'": calib, "the tuning nodes": tuning}
+        known = read_nodes(graph, [] if known_nodes is None else known_nodes, "known_nodes", True)
+        check_known(codes, known, "known_nodes")
+        aside = read_nodes(graph, [] if reference is None else reference, "reference", True)
+        for what, other in others.items():
+            check_disjoint(known, "known_nodes", other, what)
+            check_disjoint(aside, "reference", other, what)
+
+        def cut(kind: type[Kind], places: np.ndarray) -> Kind:
+            return _cut(kind, graph, codes, places)
+
+        return cls(
+            cut(Labelled, calib),
+            cut(Evidence, tuning),
+            cut(Evidence, known),
+            graph.keys[aside],
+            names,
+            None if groups is None else Groups.read(groups, graph.num_nodes),
+        )
+
+    def again(
+        self,
+        graph: Graph,
+        labels: Any = None,
+        nodes: Any = None,
+        *,
+        groups: Any = None,
+        drop: bool = False,
+    ) -> Roles:
+        """The same nodes on another graph, found by id, and more calibration nodes if given.
+
+        Parameters
+        ----------
+        labels, nodes : as for `read`, optional
+            Labels on the new graph; nodes that calibrate beside the old ones.
+        drop : bool
+            Go on without nodes that are gone; otherwise that is an error.
+        """
+        if self.groups is not None and groups is None:
+            raise SnapsError("'groups' must be given for the new graph, as they were to calibrate")
+        again = None
+        if groups is not None:
+            names = () if self.groups is None else self.groups.names
+            again = Groups.read(groups, graph.num_nodes, names)
+        calib = _still_here(graph, self.calib, "calibration", drop)
+        tuning = _still_here(graph, self.tuning, "tuning", drop)
+        known = _still_here(graph, self.known, "known", drop)
+        if nodes is not None and labels is None:
+            raise SnapsError("'labels' must be given with 'nodes', got None")
+        if labels is not None:
+            codes, _ = read_labels(labels, graph.num_nodes, len(self.classes), self.classes)
+            for old in (calib, tuning, known):
+                _check_same(graph, old, codes)
+            if nodes is not None:
+                more = read_nodes(graph, nodes, "nodes")
+                check_known(codes, more, "nodes")
+                for what, old in (("the tuning nodes", tuning), ("the known nodes", known)):
+                    check_disjoint(more, "nodes", locate_keys(graph.keys, old.keys)[0], what)
+                both = np.union1d(locate_keys(graph.keys, calib.keys)[0], more)
+                codes = codes.copy()
+                codes[locate_keys(graph.keys, calib.keys)[0]] = calib.labels
+                calib = _cut(Labelled, graph, codes, both)
+        return replace(
+            self,
+            calib=calib,
+            tuning=tuning,
+            known=known,
+            reference=np.intersect1d(self.reference, graph.keys),
+            groups=again,
+        )
+
+
+def read_nodes(graph: Graph, nodes: Any, name: str, empty: bool = False) -> np.ndarray:
+    """Positions of the nodes that a user names: by position, mask or, where they are text, id."""
+    return check_nodes(nodes, name, num_nodes=graph.num_nodes, empty=empty)
+
+
+def read_labels(
+    labels: Any, num_nodes: int, num_classes: int, classes: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels as columns of probabilities, -1 where unknown, and the names of the columns."""
+    codes = check_labels(labels, num_nodes=num_nodes, num_classes=num_classes)
+    return codes, np.arange(num_classes)
+
+
+def _cut(kind: type[Kind], graph: Graph, codes: np.ndarray, places: np.ndarray) -> Kind:
+    """Some nodes with their labels, in the order of their keys, read-only."""
+    places = places[np.argsort(graph.keys[places], kind="stable")]
+    arrays = graph.ids[places], graph.keys[places], codes[places]
+    for array in arrays:
+        array.flags.writeable = False
+    return kind(*arrays)
+
+
+def _still_here(graph: Graph, nodes: Kind, what: str, drop: bool) -> Kind:
+    """Those of some nodes that the graph still has."""
+    _, found = locate_keys(graph.keys, nodes.keys)
+    if len(found) == len(nodes):
+        return nodes
+    gone = np.delete(np.arange(len(nodes)), found)
+    if not drop:
+        raise SnapsError(
+            f"'graph' must have all {len(nodes)} {what} nodes, got {len(gone)} missing (first: "
+            f"{shown(nodes.ids[gone[0]].item())}): missing='drop' goes on without them"
+        )
+    return type(nodes)(nodes.ids[found], nodes.keys[found], nodes.labels[found])
+
+
+def _check_same(graph: Graph, nodes: Labelled, codes: np.ndarray) -> None:
+    """Labels that are given again must be the old ones."""
+    places, found = locate_keys(graph.keys, nodes.keys)
+    now = codes[places]
+    other = np.flatnonzero((now >= 0) & (now != nodes.labels[found]))
+    if other.size:
+        raise SnapsError(
+            f"'labels' must agree with those calibrated with, got {len(other)} that differ "
+            f"(first: {shown(nodes.ids[found[other[0]]].item())}): calibrate() anew"
+        )
+
+
+def read_node(graph: Graph, node: Any) -> int:
+    """Position of the one node that a user names."""
+    return check_integer(node, "node", low=0, high=graph.num_nodes - 1)

@@ -1,0 +1,32 @@
+"""What a calibrated estimator holds: one frozen object, swapped in whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from snaps._inputs import Inputs
+from snaps._roles import Roles
+from snaps.calibration import Calibration
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The two layers after calibration.
+
+    Attributes
+    ----------
+    params : dict
+        The estimator's parameters when it was calibrated.
+    inputs : Inputs or None
+        None when it was saved without data.
+    roles : Roles
+    scorer : FittedScorer
+    calibration : Calibration
+    """
+
+    params: dict[str, Any]
+    inputs: Inputs | None
+    roles: Roles
+    scorer: Any
+    calibration: Calibration

@@ -1,0 +1,255 @@
+"""SNAPS for items without links: s^ = (1 - eta) S + eta As S."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps._checks import (
+    check_integer,
+    check_labels,
+    check_nodes,
+    check_number,
+    shown,
+    to_numpy,
+)
+from snaps._errors import SnapsError
+from snaps._estimators import Estimator
+from snaps._inputs import Inputs
+from snaps._parts import Similar
+from snaps.graph import Graph, check_features
+from snaps.scorers import ETA_GRID, Mixing
+from snaps.similarity import similarity_graph
+
+K, ETA = 5, 0.5  # the paper's
+
+
+def neighbours(
+    features: Any,
+    k: int = K,
+    *,
+    weighting: Literal["uniform", "cosine"] = "uniform",
+    reference: Any = None,
+    ids: Any = None,
+) -> sp.csr_array:
+    """Each item's `k` nearest items by the cosine of their features; exact, in quadratic time.
+
+    Parameters
+    ----------
+    features : array (n, d)
+    k : int
+    weighting : "uniform" or "cosine"
+        What a neighbour weighs. Only items with a cosine above zero are neighbours.
+    reference : array of positions, or mask (n,), optional
+        Only these may be neighbours; by default every item may. An item is never its own.
+    ids : integers (n,), optional
+        Break ties, the smaller id first. Default: positions.
+
+    Returns
+    -------
+    csr_array (n, n)
+        For `similarity=` of `EmbeddedSNAPS.calibrate` or `snaps.evaluate_splits`.
+
+    Examples
+    --------
+    >>> neighbours([[1, 0], [3, 4], [0, 2]], k=1).toarray()
+    array([[0., 1., 0.],
+           [0., 0., 1.],
+           [0., 1., 0.]])
+    """
+    _check_weighting(weighting)
+    if reference is not None:
+        table = check_features(features)
+        k = check_integer(k, "k", low=1)
+        reference = check_nodes(reference, "reference", num_nodes=table.shape[0])
+        if k > len(reference):
+            raise SnapsError(
+                f"'k' must be at most the number of 'reference' items {len(reference)}, got {k}"
+            )
+    found = similarity_graph(features, k, ids=ids, candidates=reference)
+    if weighting == "uniform":
+        found.data[:] = 1
+    return found
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class EmbeddedSNAPS(Estimator):
+    """SNAPS for items without links: s^ = (1 - eta) S + eta As S.
+
+    Parameters
+    ----------
+    alpha : float
+        Miscoverage: sets hold the true label with probability at least 1 - alpha.
+    score : Score
+        The basic score S.
+    k : int
+        Number of similar items.
+    eta : float or "tune"
+        Their weight; tuned over 0, 0.05, ..., 1.
+    weighting : "uniform" or "cosine"
+        What each of them weighs within it.
+    seed : int
+    class_conditional : bool
+        One threshold a class, so that the guarantee holds within each class; the sets grow.
+
+    Attributes
+    ----------
+    weights_ : (eta, 0.0)
+    threshold_, scores_, score_, calib_nodes_, tune_nodes_ : see `snaps.SplitConformal`
+
+    Notes
+    -----
+    By default all items given are each other's possible neighbours, whatever their role: the
+    guarantee is that of `snaps.SNAPS`, exact. New items to predict come with those that calibrate,
+    in one call. All verbs take positions of items as `nodes`.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> labels = random.integers(3, size=300)
+    >>> features = np.eye(3)[labels] + random.random((300, 3))
+    >>> cp = EmbeddedSNAPS(alpha=0.1)
+    >>> cp.calibrate(features, 2 * features, labels, nodes=np.arange(150), logits=True).weights_
+    (0.5, 0.0)
+    >>> len(cp.predict_set())
+    150
+    """
+
+    k: int = K
+    eta: float | Literal["tune"] = ETA
+    weighting: Literal["uniform", "cosine"] = "uniform"
+
+    def scorer(self) -> Mixing:
+        """Own and similar scores."""
+        self._check_shared()
+        k = check_integer(self.k, "k", low=1)
+        _check_weighting(self.weighting)
+        if isinstance(self.eta, str) and self.eta != "tune":
+            raise SnapsError(f"'eta' must be a number from 0 to 1 or 'tune', got {shown(self.eta)}")
+        if isinstance(self.eta, str):
+            grid = ETA_GRID
+        else:
+            grid = ((check_number(self.eta, "eta", low=0, high=1), 0.0),)
+        similar = Similar(k, self.weighting)
+        return Mixing(self.score, self.seed, similar, grid=grid, fallback=(ETA, 0.0))
+
+    def read_inputs(self, graph: Any, probs: Any, similarity: Any, logits: bool) -> Inputs:
+        """Items as a graph without links that anybody looks at."""
+        return Inputs.read(_items(graph), probs, similarity, logits=logits)
+
+    def calibrate(
+        self,
+        features: Any,
+        probs: Any,
+        labels: Any,
+        nodes: Any,
+        tune_nodes: Any = None,
+        similarity: Any = None,
+        logits: bool = False,
+        *,
+        known_nodes: Any = None,
+        groups: Any = None,
+        classes: Any = None,
+        reference: Any = None,
+    ) -> Self:
+        """Score every item and set the threshold on the calibration items.
+
+        Parameters
+        ----------
+        features : array (n, d), or Graph with features
+            Embeddings such as the input of a network's last layer. Links of a graph are not used.
+        probs, labels, nodes, tune_nodes, similarity, logits, known_nodes, groups, classes : see
+            `snaps.SNAPS.calibrate`
+        reference : array of positions, or mask (n,), optional
+            Only these items, for instance those that trained the classifier, are neighbours. They
+            must not calibrate and are not to be predicted; see `join` for arrays of their own.
+
+        Returns
+        -------
+        self
+        """
+        scorer = self.scorer()
+        inputs = self.read_inputs(features, probs, similarity, logits)
+        if reference is not None:
+            if similarity is not None:
+                raise SnapsError("'reference' must not be given beside 'similarity', got both")
+            near = neighbours(
+                inputs.graph.features, self.k, weighting=self.weighting, reference=reference,
+                ids=inputs.keys,
+            )  # fmt: skip
+            inputs = Inputs(inputs.graph, inputs.probs, near)
+        return self._calibrate(
+            scorer, inputs, labels, nodes, tune_nodes=tune_nodes, known_nodes=known_nodes,
+            reference=reference, groups=groups, classes=classes,
+        )  # fmt: skip
+
+
+def _items(features: Any) -> Graph:
+    """Items as a graph without links."""
+    if features is None or (isinstance(features, Graph) and features.features is None):
+        raise SnapsError("'features' must have a row for each item, got none")
+    return features if isinstance(features, Graph) else Graph(None, features)
+
+
+def _check_weighting(weighting: Any) -> None:
+    if not isinstance(weighting, str) or weighting not in ("uniform", "cosine"):
+        raise SnapsError(f"'weighting' must be 'uniform' or 'cosine', got {shown(weighting)}")
+
+
+def join(
+    features: Any, probs: Any, labels: Any, reference_features: Any, reference_probs: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Put a reference set of its own, such as training images, behind the items.
+
+    Parameters
+    ----------
+    features, probs, labels : arrays (n, d), (n, K), (n,)
+        Of the items that calibrate or are predicted. `probs` may be logits.
+    reference_features, reference_probs : arrays (r, d), (r, K)
+        Of other items. Their labels are not used.
+
+    Returns
+    -------
+    features, probs, labels : arrays (n + r, ...)
+        The items keep their positions. The labels of the reference are unknown: -1.
+    reference : array (r,)
+        Positions n, n + 1, ... for `EmbeddedSNAPS.calibrate`.
+
+    Examples
+    --------
+    >>> items, others = np.eye(3), np.ones((2, 3))
+    >>> features, probs, labels, reference = join(items, items, [0, 1, 2], others, others / 3)
+    >>> labels, reference
+    (array([ 0,  1,  2, -1, -1]), array([3, 4]))
+    """
+    given = {
+        "features": features,
+        "probs": probs,
+        "reference_features": reference_features,
+        "reference_probs": reference_probs,
+    }
+    tables = {name: to_numpy(value, name) for name, value in given.items()}
+    for name, table in tables.items():
+        if table.ndim != 2:
+            raise SnapsError(f"'{name}' must have two dimensions, got shape {table.shape}")
+    for whose in ("", "reference_"):
+        count, got = len(tables[f"{whose}features"]), len(tables[f"{whose}probs"])
+        if count != got:
+            raise SnapsError(f"'{whose}probs' must have one row an item ({count}), got {got} rows")
+    joined = {}
+    for name in ("features", "probs"):
+        own, other = tables[name], tables[f"reference_{name}"]
+        if own.shape[1] != other.shape[1]:
+            raise SnapsError(
+                f"'reference_{name}' must have as many columns as '{name}' ({own.shape[1]}), "
+                f"got {other.shape[1]}"
+            )
+        joined[name] = np.concatenate([own, other])
+    n, num_classes = tables["probs"].shape
+    known = check_labels(labels, num_nodes=n, num_classes=num_classes)
+    reference = np.arange(n, len(joined["probs"]))
+    known = np.concatenate([known, np.full(len(reference), -1)])
+    return joined["features"], joined["probs"], known, reference

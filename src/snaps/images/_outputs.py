@@ -1,0 +1,64 @@
+"""What a classifier says of its items, and the file that holds it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from snaps._checks import check_labels, check_probs
+from snaps._errors import SnapsError
+from snaps._files import atomic_path, read_npz
+from snaps.graph import check_features
+
+
+# Without eq=False two of them would be compared array by array, which raises.
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What a classifier says of its items.
+
+    Attributes
+    ----------
+    logits : array (n, K)
+    features : array (n, d)
+    labels : int array (n,)
+        -1 where unknown.
+    """
+
+    logits: np.ndarray
+    features: np.ndarray
+    labels: np.ndarray
+
+    def __repr__(self) -> str:
+        (n, k), d = self.logits.shape, self.features.shape[1]
+        return f"Outputs({n} items, {k} classes, {d} features)"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an .npz for `load`, whole or not at all."""
+        arrays = {"logits": self.logits, "features": self.features, "labels": self.labels}
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Outputs:
+    """Read an .npz with the arrays logits (n, K), features (n, d) and labels (n,).
+
+    Half precision will do. Nothing in a file is ever executed.
+    """
+    arrays = read_npz(path)
+    missing = [name for name in ("logits", "features", "labels") if name not in arrays]
+    if missing:
+        raise SnapsError(f"'{path}' must hold the array '{missing[0]}', got {sorted(arrays)[:8]}")
+    logits, labels = arrays["logits"], arrays["labels"]
+    try:
+        shape = check_probs(logits, "logits", logits=True).shape
+        features = check_features(arrays["features"])
+        if len(features) != shape[0]:
+            raise SnapsError(
+                f"'features' must have {shape[0]} rows like 'logits', got {len(features)}"
+            )
+        labels = check_labels(labels, num_nodes=shape[0], num_classes=shape[1])
+    except SnapsError as error:
+        raise SnapsError(f"cannot read '{path}': {error}") from error
+    return Outputs(logits, features, labels)
