@@ -101,16 +101,16 @@ GRAPH = {
     "'ids' must be a list of integers or of strings, got 'abc'": lambda: snaps.Graph(
         PAIR, ids="abc"
     ),
-    "'ids' must name nodes of the graph, got 60": lambda: small.graph().positions([3, 60]),
-    "'ids' must name nodes of the graph, got node-60": lambda: small.graph(ids=NAMES).positions(
+    "'ids' must name nodes of the graph, got 60": lambda: small.graph().index([3, 60]),
+    "'ids' must name nodes of the graph, got node-60": lambda: small.graph(ids=NAMES).index(
         "node-60"
     ),
     "'ids' must name nodes of the graph, got -1": lambda: snaps.Graph(
         PAIR, ids=np.array([2**64 - 1, 5, 6], np.uint64)
-    ).positions(-1),
-    "'ids' must be of the type of the nodes' ids, got int64": lambda: small.graph(
-        ids=NAMES
-    ).positions([3]),
+    ).index(-1),
+    "'ids' must be of the type of the nodes' ids, got int64": lambda: small.graph(ids=NAMES).index(
+        [3]
+    ),
     "'directed' must be True or False, got 'yes'": lambda: snaps.Graph(PAIR, directed="yes"),
     "'self_loops' must be True or False, got 1": lambda: snaps.Graph(PAIR, self_loops=1),
 }
@@ -724,12 +724,16 @@ FOLDERS = {
         "features",
         lists(changed(PROBS, (4, 0), np.nan)),
     ),
-    f"{NODE} 'label' must be integers, got double": ("nodes", "label", LABELS + 0.0),
-    f"{NODE} 'label' must be integers, got string": ("nodes", "label", LABELS.astype(str)),
-    "'label' must lie from 0 to 2, or be -1 where unknown, got 7 at node 3": (
+    "'label' must be whole numbers, got 1.5": ("nodes", "label", changed(LABELS + 0.0, 3, 1.5)),
+    "'label' must fit 64-bit integers, got 18446744073709551615": (
         "nodes",
         "label",
-        changed(LABELS, 3, 7),
+        changed(LABELS.astype(np.uint64), 3, 2**64 - 1),
+    ),
+    f"{NODE} 'label' must be integers or strings, got timestamp[us]": (
+        "nodes",
+        "label",
+        pa.array(LABELS, pa.timestamp("us")),
     ),
     f"{NODE} 'role' must be one of train, valid, tune, calib, test or empty, got 'dev' in row 2": (
         "nodes",
@@ -841,12 +845,14 @@ WRITING = {
     "'folder' must be a path, got 3": (3,),
     "'graph' must be a snaps.Graph, got ndarray": ("g", PROBS),
     "'probs' must have shape (60, classes), got (59, 3)": ("g", small.graph(), PROBS[1:]),
-    "'labels' must lie from 0 to 2, or be -1 where unknown, got 3 at node 0": (
+    "'labels' must lie from 0 to 2, or be -1 where unknown, got 3 at node 0; "
+    "pass classes=[...] in the order of the columns of probs": (
         "g",
         small.graph(),
         PROBS,
         changed(LABELS, 0, 3),
     ),
+    "'probs' must hold numbers, got bool": ("g", small.graph(), PROBS > 0.5),
     "'roles' must have one entry a node (60), got 2": (
         "g",
         small.graph(),
@@ -945,7 +951,7 @@ TAKERS = {
     "num_nodes": lambda v: snaps.Graph(PAIR, num_nodes=v),
     "ids": lambda v: snaps.Graph(None, ids=v),
     "directed": lambda v: snaps.Graph(PAIR, directed=v),
-    "positions": G.positions,
+    "index": G.index,
     "from_pyg": snaps.Graph.from_pyg,
     "from_networkx": snaps.Graph.from_networkx,
     "from_npz": snaps.Graph.from_npz,

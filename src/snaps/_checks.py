@@ -46,6 +46,8 @@ def as_array(value: Any, name: str, dtype: Any = None) -> np.ndarray:
 def to_numpy(value: Any, name: str) -> np.ndarray:
     """An array of numbers or of strings; see `as_array`."""
     array = as_array(value, name)
+    if array.dtype == object and array.size == 0:
+        return array.astype(np.float64)
     if array.dtype == object:
         others = [item for item in array.flat if not isinstance(item, _REAL)]
         if others:

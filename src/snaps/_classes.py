@@ -81,7 +81,7 @@ def encode_labels(
 
 def check_classes(classes: Any, num_classes: int) -> np.ndarray:
     """The name of each column of `probs`: K integers or K strings, none twice."""
-    values, missing = _plain(classes, "classes")
+    values, missing = plain_labels(classes, "classes")
     if missing.any():
         raise SnapsError(f"'classes' must be a list of integers or strings, got {shown(classes)}")
     if len(values) != num_classes:
@@ -132,12 +132,12 @@ def _factorised(
     categories = None
     if hasattr(getattr(labels, "dtype", None), "categories"):
         labels = getattr(labels, "array", labels)
-        categories, _ = _plain(labels.categories, name)
+        categories, _ = plain_labels(labels.categories, name)
         inverse = np.asarray(labels.codes, np.int64)
         _check_shape(inverse, name, num_nodes)
         names = categories
     else:
-        values, missing = _plain(labels, name, num_nodes)
+        values, missing = plain_labels(labels, name, num_nodes)
         names, inverse = _distinct(values)
         inverse[missing] = -1
     # Categories that no node has, and what stood below a mask, are no labels.
@@ -158,7 +158,7 @@ def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if high - low > 4 * len(values) + 1000:
         names, inverse = np.unique(values, return_inverse=True)
         return names, inverse
-    return np.arange(low, high + 1), values - low
+    return low + np.arange(high - low + 1), values - low
 
 
 def _check_shape(array: np.ndarray, name: str, num_nodes: int) -> None:
@@ -166,7 +166,9 @@ def _check_shape(array: np.ndarray, name: str, num_nodes: int) -> None:
         raise SnapsError(f"'{name}' must have shape ({num_nodes},), got {array.shape}")
 
 
-def _plain(values: Any, name: str, num_nodes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def plain_labels(
+    values: Any, name: str, num_nodes: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Values as int64 or strings (n,), and where there is none."""
     array, missing = _array(values, name)
     if array.ndim == 2 and array.shape[1] == 1:

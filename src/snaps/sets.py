@@ -10,7 +10,8 @@ import numpy as np
 from snaps._checks import check_integer, check_nodes, to_numpy
 from snaps._errors import SnapsError, require
 from snaps._files import atomic_path
-from snaps.graph import MOST_NODES, check_ids
+from snaps._ids import check_ids
+from snaps.graph import MOST_NODES
 
 
 class PredictionSets:
