@@ -122,7 +122,8 @@ def read_folder(
         Go to `Graph`: directed, self_loops, weighted.
     """
     root = check_folder(folder)
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+    listed = isinstance(columns, (list, tuple))
+    if not listed or not all(isinstance(name, str) for name in columns):
         raise SnapsError(f"'columns' must be a list of column names, got {shown(columns)}")
     graph = Graph.from_parquet(root, **options)
     nodes = Columns(root / "nodes.parquet")
