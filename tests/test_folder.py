@@ -301,7 +301,7 @@ def test_lists_of_probabilities_win_over_other_columns_that_begin_alike(tmp_path
     [
         (
             {"label": CLASSES[LABELS]},
-            "'label' must be among the classes ['a', 'b', 'c'], got 'theo",
+            "'label' must be among the classes ['a', 'b', 'c'], got 'a;b",
         ),
         ({"label": LABELS}, "'label' must be among the classes ['a', 'b', 'c'], got 2 at node 0"),
         ({"p_b": ["x"] * NUM_NODES}, "nodes.parquet column 'p_b' must be numbers, got string"),

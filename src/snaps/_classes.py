@@ -259,5 +259,10 @@ def _from_objects(
     return numbers, missing
 
 
+def is_missing(item: Any) -> bool:
+    """Whether a value stands for none: None, NaN, NA, NaT or masked."""
+    return type(item).__name__ in _MISSING or (isinstance(item, _FLOATS) and item != item)
+
+
 def _is_whole(number: Any) -> bool:
     return abs(float(number)) <= _EXACT and number == int(number)

@@ -133,8 +133,8 @@ def read_folder(
         probs = nodes.lists("probs")
     else:
         probs = nodes.numbers(named)
-        text = labels.dtype.kind == "U" and is_text(nodes.types["label"])
-        classes = _classes([name.removeprefix(_PREFIX) for name in named], text)
+        texts = [name.removeprefix(_PREFIX) for name in named]
+        classes = _classes(texts, labels.dtype.kind == "U")
     labels = _mark_unknown(labels, missing, classes, nodes)
     others = {name: nodes.values(name) for name in columns}
     return Folder(graph, probs, labels, classes, _roles(nodes, graph.num_nodes), others)
