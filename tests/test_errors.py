@@ -6,6 +6,7 @@ import functools
 import os
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -20,6 +21,8 @@ import small
 import snaps
 from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
 from snaps import metrics
+from snaps._classes import encode_labels
+from snaps._ids import node_positions
 from snaps.folder import read_folder, write_folder
 
 N, K = NUM_NODES, small.NUM_CLASSES
@@ -985,6 +988,18 @@ TAKERS = {
     "n_calib": lambda v: split(n_calib=v),
     "alphas": lambda v: split(alphas=v),
     "mask": snaps.PredictionSets,
+    "mask classes": lambda v: snaps.PredictionSets(MASK, classes=v),
+    "sets[...]": lambda v: SETS[v],
+    "write": SETS.write,
+    "metadata": lambda v: SETS.write("x.parquet", v),
+    "groups": lambda v: metrics.group_coverage(SETS, [0, 1], v),
+    "edge_weights": lambda v: snaps.Graph(PAIR, weighted=True, edge_weights=v),
+    "weighted": lambda v: snaps.Graph(v, weighted=True),
+    "node_positions": lambda v: node_positions(NAMES, v, "nodes"),
+    "encode_labels": lambda v: encode_labels(v, num_nodes=2, num_classes=2),
+    "classes": lambda v: encode_labels([0, 1], num_nodes=2, num_classes=2, classes=v),
+    "write_folder classes": lambda v: write_folder("g", G, PROBS, classes=v),
+    "columns": lambda v: read_folder(small.write(Path("g")), columns=v),
     "mask nodes": lambda v: snaps.PredictionSets(MASK, v),
     "mask ids": lambda v: snaps.PredictionSets(MASK, ids=v),
     "sets": lambda v: metrics.coverage(v, [0, 1]),

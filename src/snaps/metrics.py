@@ -43,7 +43,8 @@ def _own(sets: PredictionSets, labels: Any) -> np.ndarray:
 
 def _hits(sets: PredictionSets, labels: Any) -> np.ndarray:
     """Whether each set holds its node's label."""
-    return sets.mask[np.arange(len(sets)), _own(sets, labels)]
+    own = _own(sets, labels)
+    return sets.mask[np.arange(len(sets)), own]
 
 
 def coverage(sets: PredictionSets, labels: Any) -> float:
