@@ -125,6 +125,7 @@ def listed(kind, table=PROBS, size=-1):
         {"role": pa.array(ROLES, pa.large_string())},
         {"id": pa.array(NAMES, pa.large_string())},
         {"id": pa.array(NAMES).dictionary_encode()},
+        {"id": pa.array(NAMES).cast(pa.string_view())},
     ],
     ids=lambda columns: " ".join(f"{name} {array.type}" for name, array in columns.items()),
 )

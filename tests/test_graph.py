@@ -204,6 +204,7 @@ def test_edges_listed_twice_add_up_and_both_directions_change_nothing():
 def test_zero_is_no_edge():
     graph = snaps.Graph(EDGES, num_nodes=N, weighted=True, edge_weights=[0, 0, 1, 1, 0])
     assert weights(graph) == {(1, 2): 1.0, (2, 1): 1.0}
+    assert snaps.Graph([[0, 5], [1, 2]], weighted=True, edge_weights=[1, 0]).num_nodes == 6
     matrix = sp.csr_array(([0.0, 2.0], ([0, 2], [1, 3])), (N, N))
     assert weights(snaps.Graph(matrix, weighted=True)) == {(2, 3): 2.0, (3, 2): 2.0}
 

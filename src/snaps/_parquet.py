@@ -159,16 +159,15 @@ def _is_number(kind: Any) -> bool:
 
 
 def _decoded(schema: Any) -> Any:
-    """A schema with the types that dictionary-encoded columns stand for."""
+    """A schema with plain types for columns that are only stored in another way."""
     import pyarrow as pa
     import pyarrow.types as types
 
-    return pa.schema(
-        [
-            field.with_type(field.type.value_type) if types.is_dictionary(field.type) else field
-            for field in schema
-        ]
-    )
+    def plain(kind: Any) -> Any:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return pa.string() if str(kind) == "string_view" else kind
+
+    return pa.schema([field.with_type(plain(field.type)) for field in schema])
 
 
 def check_folder(folder: Any) -> Path:

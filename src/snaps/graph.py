@@ -110,11 +110,12 @@ class Graph:
     def _build(
         self, source: np.ndarray, target: np.ndarray, weights: np.ndarray | None, self_loops: bool
     ) -> sp.csr_array:
+        keep = np.ones(len(source), bool) if weights is None else weights > 0
         if not self_loops:
-            keep = source != target
-            if not keep.all():
-                source, target = source[keep], target[keep]
-                weights = None if weights is None else weights[keep]
+            keep &= source != target
+        if not keep.all():
+            source, target = source[keep], target[keep]
+            weights = None if weights is None else weights[keep]
         shape = (self.num_nodes, self.num_nodes)
         if weights is None:
             if not self.directed:
@@ -315,9 +316,7 @@ def _edge_list(
     weights = to_numpy([] if edge_weights is None else edge_weights, "edge_weights")
     if weights.shape not in (source.shape, (source.size, 1)):
         raise SnapsError(f"'edge_weights' must have shape {source.shape}, got {weights.shape}")
-    weights = _check_weights(weights.reshape(-1), "edge_weights")
-    keep = weights > 0
-    return source[keep], target[keep], weights[keep], None
+    return source, target, _check_weights(weights.reshape(-1), "edge_weights"), None
 
 
 def _matrix_edges(
