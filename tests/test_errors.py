@@ -6,6 +6,7 @@ import functools
 import os
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -20,6 +21,8 @@ import small
 import snaps
 from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
 from snaps import metrics
+from snaps._classes import encode_labels
+from snaps._ids import node_positions
 from snaps.folder import read_folder, write_folder
 
 N, K = NUM_NODES, small.NUM_CLASSES
@@ -101,16 +104,16 @@ GRAPH = {
     "'ids' must be a list of integers or of strings, got 'abc'": lambda: snaps.Graph(
         PAIR, ids="abc"
     ),
-    "'ids' must name nodes of the graph, got 60": lambda: small.graph().positions([3, 60]),
-    "'ids' must name nodes of the graph, got node-60": lambda: small.graph(ids=NAMES).positions(
+    "'ids' must name nodes of the graph, got 60": lambda: small.graph().index([3, 60]),
+    "'ids' must name nodes of the graph, got node-60": lambda: small.graph(ids=NAMES).index(
         "node-60"
     ),
     "'ids' must name nodes of the graph, got -1": lambda: snaps.Graph(
         PAIR, ids=np.array([2**64 - 1, 5, 6], np.uint64)
-    ).positions(-1),
-    "'ids' must be of the type of the nodes' ids, got int64": lambda: small.graph(
-        ids=NAMES
-    ).positions([3]),
+    ).index(-1),
+    "'ids' must be of the type of the nodes' ids, got int64": lambda: small.graph(ids=NAMES).index(
+        [3]
+    ),
     "'directed' must be True or False, got 'yes'": lambda: snaps.Graph(PAIR, directed="yes"),
     "'self_loops' must be True or False, got 1": lambda: snaps.Graph(PAIR, self_loops=1),
 }
@@ -724,12 +727,16 @@ FOLDERS = {
         "features",
         lists(changed(PROBS, (4, 0), np.nan)),
     ),
-    f"{NODE} 'label' must be integers, got double": ("nodes", "label", LABELS + 0.0),
-    f"{NODE} 'label' must be integers, got string": ("nodes", "label", LABELS.astype(str)),
-    "'label' must lie from 0 to 2, or be -1 where unknown, got 7 at node 3": (
+    "'label' must be whole numbers, got 1.5": ("nodes", "label", changed(LABELS + 0.0, 3, 1.5)),
+    "'label' must fit 64-bit integers, got 18446744073709551615": (
         "nodes",
         "label",
-        changed(LABELS, 3, 7),
+        changed(LABELS.astype(np.uint64), 3, 2**64 - 1),
+    ),
+    f"{NODE} 'label' must be integers or strings, got timestamp[us]": (
+        "nodes",
+        "label",
+        pa.array(LABELS, pa.timestamp("us")),
     ),
     f"{NODE} 'role' must be one of train, valid, tune, calib, test or empty, got 'dev' in row 2": (
         "nodes",
@@ -841,12 +848,14 @@ WRITING = {
     "'folder' must be a path, got 3": (3,),
     "'graph' must be a snaps.Graph, got ndarray": ("g", PROBS),
     "'probs' must have shape (60, classes), got (59, 3)": ("g", small.graph(), PROBS[1:]),
-    "'labels' must lie from 0 to 2, or be -1 where unknown, got 3 at node 0": (
+    "'labels' must lie from 0 to 2, or be -1 where unknown, got 3 at node 0; "
+    "pass classes=[...] in the order of the columns of probs": (
         "g",
         small.graph(),
         PROBS,
         changed(LABELS, 0, 3),
     ),
+    "'probs' must hold numbers, got bool": ("g", small.graph(), PROBS > 0.5),
     "'roles' must have one entry a node (60), got 2": (
         "g",
         small.graph(),
@@ -945,7 +954,7 @@ TAKERS = {
     "num_nodes": lambda v: snaps.Graph(PAIR, num_nodes=v),
     "ids": lambda v: snaps.Graph(None, ids=v),
     "directed": lambda v: snaps.Graph(PAIR, directed=v),
-    "positions": G.positions,
+    "index": G.index,
     "from_pyg": snaps.Graph.from_pyg,
     "from_networkx": snaps.Graph.from_networkx,
     "from_npz": snaps.Graph.from_npz,
@@ -979,6 +988,18 @@ TAKERS = {
     "n_calib": lambda v: split(n_calib=v),
     "alphas": lambda v: split(alphas=v),
     "mask": snaps.PredictionSets,
+    "mask classes": lambda v: snaps.PredictionSets(MASK, classes=v),
+    "sets[...]": lambda v: SETS[v],
+    "write": SETS.write,
+    "metadata": lambda v: SETS.write("x.parquet", v),
+    "groups": lambda v: metrics.group_coverage(SETS, [0, 1], v),
+    "edge_weights": lambda v: snaps.Graph(PAIR, weighted=True, edge_weights=v),
+    "weighted": lambda v: snaps.Graph(v, weighted=True),
+    "node_positions": lambda v: node_positions(NAMES, v, "nodes"),
+    "encode_labels": lambda v: encode_labels(v, num_nodes=2, num_classes=2),
+    "classes": lambda v: encode_labels([0, 1], num_nodes=2, num_classes=2, classes=v),
+    "write_folder classes": lambda v: write_folder("g", G, PROBS, classes=v),
+    "columns": lambda v: read_folder(small.write(Path("g")), columns=v),
     "mask nodes": lambda v: snaps.PredictionSets(MASK, v),
     "mask ids": lambda v: snaps.PredictionSets(MASK, ids=v),
     "sets": lambda v: metrics.coverage(v, [0, 1]),

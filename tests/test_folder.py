@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +14,7 @@ import scipy.sparse as sp
 import small
 import snaps
 from small import LABELS, NAMES, NUM_NODES, PROBS, ROLES
+from snaps import Graph
 from snaps.folder import read_folder, write_folder
 
 
@@ -121,6 +125,7 @@ def listed(kind, table=PROBS, size=-1):
         {"role": pa.array(ROLES, pa.large_string())},
         {"id": pa.array(NAMES, pa.large_string())},
         {"id": pa.array(NAMES).dictionary_encode()},
+        {"id": pa.array(NAMES).cast(pa.string_view())},
     ],
     ids=lambda columns: " ".join(f"{name} {array.type}" for name, array in columns.items()),
 )
@@ -182,6 +187,344 @@ def test_flipped_bits_are_noticed_or_harmless(tmp_path):
     assert refused > 50
 
 
+# ---- Names of classes ----------------------------------------------------------------------------
+
+CLASSES = np.array(["theory", "genetics", "a;b, c"])
+UNKNOWN = np.where(np.arange(NUM_NODES) % 7 == 0, -1, LABELS)
+TEXT = np.where(UNKNOWN < 0, "", CLASSES[UNKNOWN])
+
+
+def split_probs(folder, *names, probs=PROBS):
+    """One column per class instead of lists."""
+    columns = {f"p_{name}": probs[:, i] for i, name in enumerate(names)}
+    small.change(folder, "nodes", probs=None, **columns)
+    return folder
+
+
+def test_labels_may_be_strings(tmp_path):
+    small.change(small.write(tmp_path), "nodes", label=CLASSES[LABELS])
+    found = read_folder(tmp_path)
+    assert found.labels.tolist() == CLASSES[LABELS].tolist() and found.classes is None
+    assert found.labelled.all()
+
+
+MISSING = [None if label < 0 else label.item() for label in UNKNOWN]
+NAMED = [None if label < 0 else CLASSES[label].item() for label in UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(MISSING, pa.int16()),
+        pa.array(MISSING, pa.float32()),
+        pa.array(np.where(UNKNOWN < 0, np.nan, UNKNOWN)),
+        pa.array(UNKNOWN),
+        pa.array(MISSING).dictionary_encode(),
+        pa.array(NAMED),
+        pa.array(NAMED, pa.large_string()),
+        pa.array(NAMED).dictionary_encode(),
+        pa.array(TEXT),
+        pa.array(TEXT).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_some_labels_are_unknown(tmp_path, column):
+    small.change(small.write(tmp_path), "nodes", label=column)
+    found = read_folder(tmp_path)
+    text = found.labels.dtype.kind == "U"
+    assert found.labels.tolist() == (TEXT if text else UNKNOWN).tolist()
+    assert text or found.labels.dtype == np.int64
+    np.testing.assert_array_equal(found.labelled, UNKNOWN >= 0)
+    assert found.tune_nodes is None
+
+
+def test_labels_that_are_true_or_false(tmp_path):
+    small.change(small.write(tmp_path), "nodes", label=[None, *(LABELS[1:] > 0)])
+    assert read_folder(tmp_path).labels.tolist() == [-1, *(LABELS[1:] > 0).astype(int).tolist()]
+
+
+def test_tuning_and_known_nodes_of_named_classes(tmp_path):
+    roles = np.repeat(["train", "valid", "tune", "calib", "test", ""], 10)
+    small.change(small.write(tmp_path, roles=roles), "nodes", label=pa.array(NAMED))
+    found = read_folder(tmp_path)
+    known = np.flatnonzero(UNKNOWN >= 0)
+    assert found.tune_nodes.tolist() == [i for i in range(20, 30) if i in known]
+    assert found.known_nodes.tolist() == [i for i in range(20) if i in known]
+
+
+def test_a_column_per_class(tmp_path):
+    split_probs(small.write(tmp_path), *CLASSES)
+    small.change(tmp_path, "nodes", label=pa.array(NAMED))
+    found = read_folder(tmp_path)
+    np.testing.assert_array_equal(found.probs, PROBS)
+    assert found.classes.tolist() == CLASSES.tolist() and found.labels.tolist() == TEXT.tolist()
+
+
+@pytest.mark.parametrize(
+    "label, names, classes",
+    [
+        (LABELS, "012", [0, 1, 2]),
+        (2 - LABELS, "210", [2, 1, 0]),
+        (LABELS - 1.0, ["-1", "0", "1"], [-1, 0, 1]),
+        (LABELS.astype(str), "012", ["0", "1", "2"]),
+        (None, "012", [0, 1, 2]),
+        (None, ["0", "1", "02"], ["0", "1", "02"]),
+        (pa.nulls(NUM_NODES), ["7", "-5", "0"], [7, -5, 0]),
+        (pa.nulls(NUM_NODES, pa.string()), "012", ["0", "1", "2"]),
+    ],
+    ids=str,
+)
+def test_classes_are_integers_when_labels_are(tmp_path, label, names, classes):
+    split_probs(small.write(tmp_path), *names)
+    small.change(tmp_path, "nodes", label=label)
+    assert read_folder(tmp_path).classes.tolist() == classes
+
+
+def test_minus_one_as_a_class(tmp_path):
+    split_probs(small.write(tmp_path), "-1", "0", "1")
+    small.change(tmp_path, "nodes", label=LABELS - 1)
+    found = read_folder(tmp_path)
+    assert found.labelled.all() and found.labels.tolist() == (LABELS - 1).tolist()
+    small.change(tmp_path, "nodes", label=[None, *LABELS[1:]])
+    with pytest.raises(snaps.SnapsError) as caught:
+        read_folder(tmp_path)
+    message = "nodes.parquet column 'label' must not be null where -1 is a class, got null in row 0"
+    assert str(caught.value) == message
+
+
+def test_lists_of_probabilities_win_over_other_columns_that_begin_alike(tmp_path):
+    small.change(small.write(tmp_path), "nodes", p_value=np.zeros(NUM_NODES))
+    same_folder(read_folder(tmp_path), small.graph(ids=NAMES))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            {"label": CLASSES[LABELS]},
+            "'label' must be among the classes ['a', 'b', 'c'], got 'a;b",
+        ),
+        ({"label": LABELS}, "'label' must be among the classes ['a', 'b', 'c'], got 2 at node 0"),
+        ({"p_b": ["x"] * NUM_NODES}, "nodes.parquet column 'p_b' must be numbers, got string"),
+        (
+            {"p_b": [None, *PROBS[1:, 1]]},
+            "nodes.parquet column 'p_b' must not be null, got null in row 0",
+        ),
+    ],
+)
+def test_columns_of_classes_that_are_wrong(tmp_path, change, message):
+    split_probs(small.write(tmp_path), *"abc")
+    small.change(tmp_path, "nodes", **change)
+    with pytest.raises(snaps.SnapsError) as caught:
+        read_folder(tmp_path)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "labels, classes, expected",
+    [
+        (TEXT, CLASSES, CLASSES),
+        (TEXT, None, np.sort(CLASSES)),
+        (NAMED, CLASSES[[2, 0, 1]], CLASSES[[2, 0, 1]]),
+        (None, CLASSES, CLASSES),
+        (None, ["0", "1", "2"], ["0", "1", "2"]),
+        (UNKNOWN, [2, 0, 1], [2, 0, 1]),
+        (UNKNOWN, [0, 1, 2], [0, 1, 2]),
+        (np.where(UNKNOWN < 0, -1, UNKNOWN * 10 + 10), None, [10, 20, 30]),
+        (LABELS - 1, [1, 0, -1], [1, 0, -1]),
+        (np.array(["", "0", "1"])[LABELS], ["", "0", "1"], ["", "0", "1"]),
+        (UNKNOWN, None, None),
+        (pd.Categorical(NAMED, CLASSES), None, CLASSES),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_round_trip_of_classes(tmp_path, labels, classes, expected, kind):
+    write_folder(tmp_path, small.graph(), PROBS.astype(kind), labels, ROLES, classes=classes)
+    found = read_folder(tmp_path)
+    np.testing.assert_array_equal(found.probs, PROBS.astype(kind))
+    assert found.probs.dtype == kind
+    if expected is None:
+        assert found.classes is None
+    else:
+        assert found.classes.tolist() == list(expected)
+        assert (found.classes.dtype.kind == "U") == isinstance(expected[0], str)
+    if labels is None:
+        assert not found.labelled.any()
+    else:
+        unknown = "" if found.labels.dtype.kind == "U" else -1
+        given = [unknown if label is None or label != label else label for label in list(labels)]
+        assert found.labels.tolist() == given
+
+
+# ---- Weights -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("ids", IDS)
+def test_round_trip_of_weights(tmp_path, directed, ids):
+    given = np.random.default_rng(3).exponential(size=small.EDGES.shape[1])
+    options = {"weighted": True, "directed": directed, "self_loops": True}
+    graph = snaps.Graph(small.EDGES, None, NUM_NODES, edge_weights=given, ids=IDS[ids], **options)
+    write_folder(tmp_path, graph, PROBS)
+    for found in (read_folder(tmp_path, **options).graph, Graph.from_parquet(tmp_path, **options)):
+        assert found.weighted
+        np.testing.assert_array_equal(found.adjacency.toarray(), graph.adjacency.toarray())
+
+
+def test_weights_that_are_not_used_are_told(tmp_path):
+    graph = snaps.Graph([[0], [1]], num_nodes=NUM_NODES, weighted=True, edge_weights=[0.5])
+    write_folder(tmp_path, graph, PROBS)
+    told = "edges.parquet column 'weight' is ignored; read the folder with weighted=True to use it"
+    for read in (read_folder, Graph.from_parquet):
+        with pytest.warns(snaps.SnapsWarning, match=told):
+            read(tmp_path)
+    with pytest.warns(snaps.SnapsWarning, match=told):
+        assert not read_folder(tmp_path).graph.weighted
+
+
+@pytest.mark.parametrize(
+    "weight, message",
+    [
+        (None, "edges.parquet must have a column 'weight', got src, dst"),
+        (["x", "y"], "edges.parquet column 'weight' must be numbers, got string"),
+        ([1.0, None], "edges.parquet column 'weight' must not be null, got null in row 1"),
+        ([1.0, -2], "'edge_weights' must be finite weights of at least 0, got -2.0 for edge 1"),
+    ],
+)
+def test_weights_that_are_wrong(tmp_path, weight, message):
+    small.write(tmp_path)
+    columns = {"src": NAMES[:2], "dst": NAMES[2:4]} | ({} if weight is None else {"weight": weight})
+    pq.write_table(pa.table(columns), tmp_path / "edges.parquet")
+    with pytest.raises(snaps.SnapsError) as caught:
+        read_folder(tmp_path, weighted=True)
+    assert str(caught.value) == message
+
+
+# ---- Features ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make", [sp.csr_array, sp.csc_matrix, sp.coo_array, sp.bsr_array, sp.dia_array]
+)
+def test_features_that_scipy_wrote(tmp_path, make):
+    small.change(small.write(tmp_path), "nodes", features=None)
+    sp.save_npz(tmp_path / "features.npz", make(small.FEATURES))
+    found = read_folder(tmp_path).graph.features
+    assert isinstance(found, sp.csr_array)
+    np.testing.assert_array_equal(found.toarray(), small.FEATURES)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_features_as_npy(tmp_path, kind, order):
+    small.change(small.write(tmp_path), "nodes", features=None)
+    table = np.asarray(small.FEATURES * 10, kind, order=order)
+    np.save(tmp_path / "features.npy", table)
+    np.testing.assert_array_equal(read_folder(tmp_path).graph.features, table)
+
+
+def refusal(folder, **options):
+    with pytest.raises(snaps.SnapsError) as caught:
+        read_folder(folder, **options)
+    return str(caught.value).replace(f"{folder}", "g")
+
+
+def test_features_as_npy_that_are_wrong(tmp_path):
+    small.change(small.write(tmp_path), "nodes", features=None)
+    path = tmp_path / "features.npy"
+    damaged = "cannot read 'g/features.npy': damaged, or not an .npy of numbers"
+    np.save(path, small.FEATURES)
+    whole = path.read_bytes()
+    for content in (b"", whole[:40], whole[:-8], b"\x80\x04N."):
+        path.write_bytes(content)
+        assert refusal(tmp_path) == damaged
+    np.save(path, np.array([None] * NUM_NODES), allow_pickle=True)
+    assert refusal(tmp_path) == damaged
+    with open(path, "wb") as file:
+        np.savez(file, x=small.FEATURES)
+    assert refusal(tmp_path) == damaged
+    for shape, told in (((), "()"), ((NUM_NODES,), "(60,)")):
+        np.save(path, np.ones(shape))
+        assert (
+            refusal(tmp_path) == f"'g/features.npy' must have shape (nodes, features), got {told}"
+        )
+    np.save(path, small.FEATURES[1:])
+    assert refusal(tmp_path) == "'g/features.npy' must have one row a node (60), got 59"
+
+
+def test_features_in_two_places(tmp_path):
+    small.write(tmp_path)
+    np.save(tmp_path / "features.npy", small.FEATURES)
+    column = "nodes.parquet column 'features'"
+    assert (
+        refusal(tmp_path) == f"'g' must have features in one place, got {column} and features.npy"
+    )
+    small.change(tmp_path, "nodes", features=None)
+    np.savez(tmp_path / "features.npz", x=small.FEATURES)
+    told = "'g' must have features in one place, got features.npz and features.npy"
+    assert refusal(tmp_path) == told
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_writing_over_a_folder_leaves_no_features_of_the_old_one(tmp_path, features):
+    (tmp_path / "features.npy").write_bytes(b"old")
+    (tmp_path / "features.npz").write_bytes(b"old")
+    graph = snaps.Graph(small.EDGES, FEATURES[features], NUM_NODES)
+    write_folder(tmp_path, graph, PROBS, LABELS, ROLES)
+    same_folder(read_folder(tmp_path), graph)
+
+
+# ---- Other columns -------------------------------------------------------------------------------
+
+REGION = np.array(["north", "south", "east"])[np.arange(NUM_NODES) % 3]
+OTHERS = {
+    "strings": (pa.array(REGION), REGION),
+    "categories": (pa.array(REGION).dictionary_encode(), REGION),
+    "strings or null": (pa.array([None, *REGION[1:]]), [None, *REGION[1:]]),
+    "integers": (pa.array(np.arange(NUM_NODES, dtype=np.int32)), range(NUM_NODES)),
+    "integers or null": (pa.array([None, 2**60 + 1] * 30), [None, 2**60 + 1] * 30),
+    "booleans": (pa.array([True, False] * 30), [True, False] * 30),
+    "booleans or null": (pa.array([True, None] * 30), [True, None] * 30),
+    "floats": (pa.array([0.5] * NUM_NODES), [0.5] * NUM_NODES),
+    "null": (pa.nulls(NUM_NODES), [None] * NUM_NODES),
+}
+
+
+@pytest.mark.parametrize("column, expected", OTHERS.values(), ids=list(OTHERS))
+def test_other_columns(tmp_path, column, expected):
+    small.change(small.write(tmp_path), "nodes", region=column)
+    assert read_folder(tmp_path).columns == {}
+    found = read_folder(tmp_path, columns=["region", "role"]).columns
+    assert list(found) == ["region", "role"]
+    assert found["region"].shape == (NUM_NODES,)
+    assert found["region"].tolist() == list(expected)
+    assert found["role"].tolist() == ROLES.tolist()
+
+
+def test_floats_or_null(tmp_path):
+    small.change(small.write(tmp_path), "nodes", age=[None, *range(1, NUM_NODES - 1), 0.5])
+    found = read_folder(tmp_path, columns=("age",)).columns["age"]
+    assert np.isnan(found[0]) and found[1:].tolist() == [*range(1, NUM_NODES - 1), 0.5]
+
+
+def test_other_columns_that_are_wrong(tmp_path):
+    small.write(tmp_path)
+    there = "id, probs, label, role, features"
+    assert refusal(tmp_path, columns=["regoin"]) == (
+        f"nodes.parquet must have a column 'regoin', got {there}"
+    )
+    assert refusal(tmp_path, columns="role") == (
+        "'columns' must be a list of column names, got 'role'"
+    )
+    assert refusal(tmp_path, columns=[3]) == "'columns' must be a list of column names, got [3]"
+    for wrong in (None, {"role"}, iter(["role"])):
+        assert refusal(tmp_path, columns=wrong).startswith("'columns' must be a list of column")
+    assert refusal(tmp_path, columns=3) == "'columns' must be a list of column names, got 3"
+    assert refusal(tmp_path, columns=["probs"]).startswith(
+        "nodes.parquet column 'probs' must be strings, numbers or booleans, got "
+    )
+
+
 # ---- Part files ----------------------------------------------------------------------------------
 
 
@@ -237,6 +580,51 @@ def test_part_files_may_lack_labels(tmp_path, bare):
             part.unlink()
         path.rmdir()
         path.write_bytes(whole)
+
+
+def test_part_files_may_differ_in_dictionaries(tmp_path):
+    small.write(tmp_path)
+    kinds = [pa.dictionary(pa.int8(), pa.string()), pa.string(), pa.large_string()]
+    into_parts(tmp_path / "nodes.parquet", [{"role": kind} for kind in kinds])
+    same_folder(read_folder(tmp_path), small.graph(ids=NAMES))
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["a file", "part files"])
+@pytest.mark.parametrize(
+    "parent", ["role=calib", "label=2", "id=x", "src=a", "features=1", "p_a=1"]
+)
+@pytest.mark.parametrize("relative", [False, True])
+def test_folders_above_tell_nothing(tmp_path, monkeypatch, parent, parts, relative):
+    """pyarrow takes the folders above a file for columns, which then replace its own."""
+    roles = np.repeat(["train", "valid", "tune", "calib", "test", ""], 10)
+    folder = tmp_path / parent / "g"
+    small.write(folder, roles=roles)
+    if parts:
+        into_parts(folder / "nodes.parquet")
+        into_parts(folder / "edges.parquet")
+    if relative:
+        (tmp_path / "away").mkdir()
+        monkeypatch.chdir(tmp_path / "away")
+        folder = f"../{parent}/g"
+    found = read_folder(folder)
+    same_folder(found, small.graph(ids=NAMES), roles=roles)
+    assert found.classes is None
+
+
+def test_folders_partitioned_by_label(tmp_path):
+    small.write(tmp_path)
+    path = tmp_path / "nodes.parquet"
+    table = pq.read_table(path)
+    path.unlink()
+    names = CLASSES[LABELS]
+    for name in np.unique(names):
+        (path / f"label={quote(name)}").mkdir(parents=True)
+        part = table.filter(pa.array(names == name)).drop_columns("label")
+        pq.write_table(part, path / f"label={quote(name)}" / "part-0.parquet")
+    found = read_folder(tmp_path)
+    place = found.graph.index(NAMES)
+    assert found.labels[place].tolist() == names.tolist()
+    np.testing.assert_array_equal(found.probs[place], PROBS)
 
 
 def test_folders_partitioned_by_role(tmp_path):

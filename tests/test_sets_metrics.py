@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -11,6 +16,7 @@ import small
 import snaps
 from small import CALIB, LABELS, PROBS, TEST
 from snaps import metrics
+from snaps.sets import check_output
 
 # Five sets over three labels: {0}, {1, 2}, {}, {0, 1, 2}, {2}.
 MASK = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 1]], bool)
@@ -60,6 +66,242 @@ def test_to_pandas():
     assert frame["size"].tolist() == [1, 2, 0, 3, 1]
 
 
+# ---- Some of the sets ----------------------------------------------------------------------------
+
+CLASSES = ["cat", 'dog; "big"', "fox\nred"]
+NAMED = [["cat"], CLASSES[1:], [], CLASSES, CLASSES[2:]]
+
+
+def some_sets():
+    return snaps.PredictionSets(MASK, [7, 3, 9, 0, 1], list("vwxyz"), 12, CLASSES)
+
+
+def as_lists(sets):
+    return [labels.tolist() for labels in sets]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        slice(0, 3),
+        slice(None, None, -2),
+        slice(4, 99),
+        slice(3, 3),
+        [0, 1],
+        (4, 0),
+        [-1, 2],
+        [],
+        np.array([3, 1]),
+        np.array([True, False, True, False, True]),
+        [False, False, True, True, False],
+        torch.tensor([2]),
+        torch.tensor([False, True, False, False, False]),
+        pd.Series([4, 3]),
+        range(2),
+    ],
+    ids=str,
+)
+def test_some_of_the_sets(key):
+    """Once `sets[0:3]` was an array of labels of no set."""
+    whole = some_sets()
+    index = np.asarray(key, None if len(key) else int) if not isinstance(key, slice) else key
+    expected = np.arange(5)[index]
+    some = whole[key]
+    assert isinstance(some, snaps.PredictionSets) and len(some) == len(expected)
+    assert as_lists(some) == [NAMED[i] for i in expected]
+    assert some.nodes.tolist() == whole.nodes[expected].tolist()
+    assert some.ids.tolist() == whole.ids[expected].tolist()
+    assert some.num_nodes == 12 and some.classes.tolist() == CLASSES
+
+
+@pytest.mark.parametrize("i", range(-5, 5))
+def test_one_of_the_sets(i):
+    for key in (i, np.int8(i), np.array(i), torch.tensor(i)):
+        assert some_sets()[key].tolist() == NAMED[i]
+
+
+def test_iterating_ends():
+    sets = some_sets()
+    assert as_lists(sets) == NAMED and as_lists(iter(sets)) == NAMED
+    assert [labels.tolist() for labels in reversed(sets)] == NAMED[::-1]
+    assert as_lists(sets[:0]) == []
+
+
+@pytest.mark.parametrize("key", [5, -6, 2**70, [0, 5], [-6]])
+def test_beyond_the_sets(key):
+    with pytest.raises(IndexError) as caught:
+        some_sets()[key]
+    assert isinstance(caught.value, snaps.SnapsError)
+    first = key if isinstance(key, int) else key[-1]
+    assert str(caught.value) == f"'sets[...]' must lie from -5 to 4, got {first}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(None, True, 1.0, "v", ..., (slice(2), 0), [[0, 1], [1]], [[0], [1]], [0.5], ["v"], {0}),
+        *([True, False], np.ones((5, 3), bool), MASK[0], torch.ones(5)),
+    ],
+    ids=str,
+)
+def test_what_names_no_sets(key):
+    with pytest.raises(
+        snaps.SnapsError, match=r"'sets\[...\]' must be a position, a slice, a list"
+    ):
+        some_sets()[key]
+
+
+# ---- Names ---------------------------------------------------------------------------------------
+
+
+def test_named_classes():
+    sets = snaps.PredictionSets(MASK, classes=np.array(["a", "b", "c"]))
+    assert as_lists(sets) == [["a"], ["b", "c"], [], ["a", "b", "c"], ["c"]]
+    assert [labels.tolist() for labels in sets.labels()] == as_lists(sets)
+    assert sets.classes.tolist() == ["a", "b", "c"]
+    assert repr(sets) == "PredictionSets(5 nodes, 3 classes ['a', 'b', 'c'], mean size 1.40)"
+    frame = sets.to_pandas()
+    assert [labels.tolist() for labels in frame["labels"]] == as_lists(sets)
+    numbered = snaps.PredictionSets(MASK, classes=[10, 5, -1])
+    assert as_lists(numbered) == [[10], [5, -1], [], [10, 5, -1], [-1]]
+    assert snaps.PredictionSets(MASK).classes.tolist() == [0, 1, 2]
+    assert "classes, mean" in repr(
+        snaps.PredictionSets(np.eye(9, dtype=bool), classes="a b".split() + list("cdefghi"))
+    )
+
+
+def test_names_must_fit_the_mask():
+    for classes, told in (
+        (["a", "b"], "'classes' must have one entry per column of probs (3), got 2"),
+        (["a", "b", "a"], "'classes' must be unique, got 'a' twice or more"),
+    ):
+        with pytest.raises(snaps.SnapsError) as caught:
+            snaps.PredictionSets(MASK, classes=classes)
+        assert str(caught.value) == told
+
+
+# ---- Files ---------------------------------------------------------------------------------------
+
+AWKWARD = ["a,b", 'say "x"', "two\nlines", "", "é;|"]
+
+
+def awkward(classes=CLASSES, ids=AWKWARD):
+    return snaps.PredictionSets(MASK, ids=ids, classes=classes)
+
+
+@pytest.mark.parametrize(
+    "classes, kind",
+    [
+        (None, "int32"),
+        ([7, -2, 2**31 - 1], "int32"),
+        ([7, -2, 2**31], "int64"),
+        (CLASSES, "string"),
+    ],
+    ids=str,
+)
+def test_parquet(tmp_path, classes, kind):
+    sets = awkward(classes)
+    for write in (sets.to_parquet, sets.write):
+        write(tmp_path / "x.parquet", metadata={"alpha": "0.1", "é": "ü"})
+        table = pq.read_table(tmp_path / "x.parquet")
+        assert table.column_names == ["id", "labels", "size"]
+        assert str(table.schema.field("labels").type.value_type) == kind
+        assert table["id"].to_pylist() == AWKWARD
+        assert table["labels"].to_pylist() == as_lists(sets)
+        assert table["size"].to_pylist() == [1, 2, 0, 3, 1]
+        assert table.schema.metadata == {b"alpha": b"0.1", "é".encode(): "ü".encode()}
+    sets.to_parquet(tmp_path / "x.parquet")
+    assert pq.read_schema(tmp_path / "x.parquet").metadata is None
+
+
+def read_csv(text):
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert rows[0] == ["id", "labels", "size"]
+    inside = [next(csv.reader([row[1]], delimiter=";"), []) for row in rows[1:]]
+    return [row[0] for row in rows[1:]], inside, [int(row[2]) for row in rows[1:]]
+
+
+@pytest.mark.parametrize(
+    "classes", [CLASSES, ["", ";", '"'], ["a,b", " a", "'"], ["\r", "\r\n", "é"]], ids=ascii
+)
+@pytest.mark.parametrize("block", [2, 65536])
+def test_csv(tmp_path, monkeypatch, capsysbinary, classes, block):
+    monkeypatch.setattr("snaps.sets._BLOCK", block)
+    sets = awkward(classes)
+    sets.write(tmp_path / "x.csv")
+    text = (tmp_path / "x.csv").read_bytes()
+    assert read_csv(text.decode()) == (AWKWARD, as_lists(sets), [1, 2, 0, 3, 1])
+    print("before")
+    sets.write("-")
+    print("after")
+    assert capsysbinary.readouterr().out == b"before\n" + text + b"after\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_csv_of_plain_labels(tmp_path):
+    snaps.PredictionSets(MASK).write(tmp_path / "x.CSV")
+    lines = ['"id","labels","size"', '0,"0",1', '1,"1;2",2', '2,"",0', '3,"0;1;2",3', '4,"2",1']
+    assert (tmp_path / "x.CSV").read_text().splitlines() == lines
+    frame = pd.read_csv(tmp_path / "x.CSV")
+    assert frame["size"].tolist() == [1, 2, 0, 3, 1]
+
+
+@pytest.mark.parametrize("block", [2, 65536])
+@pytest.mark.parametrize("classes", [None, CLASSES, [2**40, 0, -1]], ids=str)
+def test_jsonl(tmp_path, monkeypatch, classes, block):
+    monkeypatch.setattr("snaps.sets._BLOCK", block)
+    for ids in (AWKWARD, [5, 2**62, -1, 0, 7]):
+        sets = awkward(classes, ids)
+        sets.write(str(tmp_path / "x.jsonl"))
+        rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_bytes().splitlines()]
+        assert rows == [
+            {"id": id, "labels": labels, "size": len(labels)}
+            for id, labels in zip(ids, as_lists(sets), strict=True)
+        ]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_writing_no_sets(tmp_path, suffix):
+    path = tmp_path / f"x.{suffix}"
+    awkward()[:0].write(path)
+    if suffix == "parquet":
+        assert pq.read_table(path).to_pylist() == []
+    else:
+        assert path.read_text() == ('"id","labels","size"\n' if suffix == "csv" else "")
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x", "x.csv.gz", "x.parquet.tmp", ".csv"])
+def test_formats_that_are_unknown(tmp_path, name):
+    for call in (check_output, awkward().write):
+        with pytest.raises(snaps.SnapsError) as caught:
+            call(tmp_path / name)
+        assert str(caught.value).startswith(
+            "'path' must end in .parquet, .csv, .jsonl, or be - for standard output, got '"
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_can_be_written_is_known_before(tmp_path):
+    assert [check_output(tmp_path / f"x{suffix}") for suffix in (".parquet", ".csv", ".jsonl")] == [
+        ".parquet",
+        ".csv",
+        ".jsonl",
+    ]
+    assert check_output("-") == "-"
+    with pytest.raises(snaps.SnapsError, match="there is no folder"):
+        check_output(tmp_path / "nowhere" / "x.csv")
+    with pytest.raises(snaps.SnapsError, match="'path' must be a path, got 7"):
+        check_output(7)
+
+
+@pytest.mark.parametrize("metadata", [3, {"a": 1}, {1: "a"}, ["a"], "a"])
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_metadata_that_is_wrong(tmp_path, metadata, suffix):
+    with pytest.raises(snaps.SnapsError, match="'metadata' must map strings to strings, got"):
+        awkward().write(tmp_path / f"x.{suffix}", metadata=metadata)
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- Metrics, by hand ----------------------------------------------------------------------------
 
 
@@ -100,6 +342,69 @@ def test_a_class_without_nodes_has_no_coverage(sets):
     np.testing.assert_array_equal(found, [1 / 3, np.nan, 1])
     gap = metrics.class_gap(sets, np.array([0, 0, 0, 2, 2]), 0.1)
     assert gap == pytest.approx(((0.9 - 1 / 3) + 0.1) / 2)
+
+
+def test_metrics_of_named_classes():
+    sets = snaps.PredictionSets(MASK, classes=["b", "c", "a"])
+    truth = np.array(["b", "c", "a"])[TRUTH]
+    for labels in (truth, pd.Series(truth), pd.Categorical(truth), truth.tolist()):
+        assert metrics.coverage(sets, labels) == 3 / 5
+        assert metrics.singleton_hit(sets, labels) == 2 / 5
+        np.testing.assert_array_equal(metrics.class_coverage(sets, labels), [1 / 2, 0, 1])
+    numbered = snaps.PredictionSets(MASK, classes=[30, 10, 20])
+    assert metrics.coverage(numbered, np.array([30, 10, 20])[TRUTH]) == 3 / 5
+    # The names of the sets count, not those that occur.
+    few = snaps.PredictionSets(MASK[:2], classes=["b", "c", "a"])
+    assert metrics.coverage(few, ["b", "a"]) == 1.0
+    with pytest.raises(snaps.SnapsError, match=r"'labels' must be among .* got 0 at"):
+        metrics.coverage(sets, TRUTH)
+    with pytest.raises(snaps.SnapsError, match="'labels' must be labelled, got 1 without a label"):
+        metrics.coverage(sets, ["b", "c", None, "a", "a"])
+
+
+GROUPS = {
+    "strings": (["n", "s", "n", "s", "n"], {"n": 2 / 3, "s": 1 / 2}),
+    "array": (np.array(["n", "s", "n", "s", "n"]), {"n": 2 / 3, "s": 1 / 2}),
+    "numbers": (np.array([1, 2, 1, 2, 1]), {1: 2 / 3, 2: 1 / 2}),
+    "tensor": (torch.tensor([1, 2, 1, 2, 1]), {1: 2 / 3, 2: 1 / 2}),
+    "booleans": ([True, False, True, False, True], {True: 2 / 3, False: 1 / 2}),
+    "tuples": ([(0, 1), (0, 2)] * 2 + [(0, 1)], {(0, 1): 2 / 3, (0, 2): 1 / 2}),
+    "series": (pd.Series(["n", "s", "n", "s", "n"], index=range(5, 10)), {"n": 2 / 3, "s": 1 / 2}),
+    "categories": (pd.Categorical(["n", "s", "n", "s", "n"]), {"n": 2 / 3, "s": 1 / 2}),
+    "missing": ([None, "s", np.nan, "s", pd.NA], {None: 2 / 3, "s": 1 / 2}),
+    "Int64": (pd.array([None, 2, None, 2, None], "Int64"), {None: 2 / 3, 2: 1 / 2}),
+    "nan": (np.array([np.nan, 2, np.nan, 2, np.nan]), {None: 2 / 3, 2: 1 / 2}),
+    "masked": (np.ma.masked_array([1, 2, 3, 2, 4], [1, 0, 1, 0, 1]), {None: 2 / 3, 2: 1 / 2}),
+    "mixed": (["n", 1, "n", 1, "n"], {"n": 2 / 3, 1: 1 / 2}),
+}
+
+
+@pytest.mark.parametrize("groups, expected", GROUPS.values(), ids=list(GROUPS))
+def test_group_coverage(sets, groups, expected):
+    found = metrics.group_coverage(sets, TRUTH, groups)
+    assert found == expected and list(found) == list(expected)
+
+
+def test_group_coverage_of_some_nodes():
+    sets = snaps.PredictionSets(MASK[:2], [3, 1], num_nodes=5)
+    found = metrics.group_coverage(sets, [-1, 0, -1, 0, -1], ["never", "b", "never", "a", "never"])
+    assert found == {"a": 1.0, "b": 0.0} and list(found) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "groups, message",
+    [
+        (["n"] * 4, "'groups' must have shape (5,), got (4,)"),
+        (np.ones((5, 2)), "'groups' must have shape (5,), got (5, 2)"),
+        ("north", "'groups' must be an array, got str"),
+        (None, "'groups' must be an array, got NoneType"),
+        ([[1]] * 5, "'groups' must be hashable, got [1] at node 0"),
+    ],
+)
+def test_groups_that_are_wrong(sets, groups, message):
+    with pytest.raises(snaps.SnapsError) as caught:
+        metrics.group_coverage(sets, TRUTH, groups)
+    assert str(caught.value) == message
 
 
 # ---- Which nodes are predicted -------------------------------------------------------------------

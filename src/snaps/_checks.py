@@ -25,8 +25,8 @@ def shown(value: Any) -> str:
     return _SHORT.repr(value)
 
 
-def to_numpy(value: Any, name: str) -> np.ndarray:
-    """Take an array from a list, a NumPy array, a pandas column or a torch tensor."""
+def as_array(value: Any, name: str, dtype: Any = None) -> np.ndarray:
+    """An array of anything, from a list, a NumPy array, a pandas column or a torch tensor."""
     if hasattr(value, "detach"):
         if str(value.layout) != "torch.strided":
             raise SnapsError(f"'{name}' must be a dense array, got a sparse tensor")
@@ -37,10 +37,17 @@ def to_numpy(value: Any, name: str) -> np.ndarray:
     if value is None or isinstance(value, (str, bytes, dict)) or sp.issparse(value):
         raise SnapsError(f"'{name}' must be an array, got {type(value).__name__}")
     try:
-        array = np.asarray(value)
+        return np.asarray(value, dtype)
     except ValueError:
         lengths = sorted({len(row) if isinstance(row, Sized) else 1 for row in value})
         raise SnapsError(f"'{name}' must have rows of equal length, got {lengths[:5]}") from None
+
+
+def to_numpy(value: Any, name: str) -> np.ndarray:
+    """An array of numbers or of strings; see `as_array`."""
+    array = as_array(value, name)
+    if array.dtype == object and array.size == 0:
+        return array.astype(np.float64)
     if array.dtype == object:
         others = [item for item in array.flat if not isinstance(item, _REAL)]
         if others:

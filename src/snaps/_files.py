@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from snaps._checks import check_path
 from snaps._errors import SnapsError
@@ -77,3 +79,32 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     if foreign:
         raise SnapsError(f"cannot read '{path}': '{foreign[0]}' in it is not an array")
     return arrays
+
+
+def csr_from_arrays(
+    arrays: Mapping[str, np.ndarray], name: str, file: str, shape: Any
+) -> sp.csr_array:
+    """The matrix that the arrays `name`_indptr, `name`_indices and `name`_data (or ones) make."""
+    indptr, indices = arrays[f"{name}_indptr"], arrays[f"{name}_indices"]
+    data = arrays.get(f"{name}_data")
+    try:
+        if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
+            raise TypeError("indptr and indices must be integers")  # SciPy would cut floats
+        if data is None:
+            data = np.ones(indices.shape, np.float32)
+        matrix = sp.csr_array((data, indices, indptr), shape=shape)
+        matrix.check_format(full_check=True)
+    except Exception as error:  # SciPy has no one error for what may be wrong
+        raise SnapsError(f"{file} must hold a valid sparse matrix '{name}_*': {error}") from error
+    return matrix
+
+
+def features_from_arrays(arrays: Mapping[str, np.ndarray], path: Any) -> Any:
+    """The features among the arrays of an .npz: `x`, or `x_data` and its kin, or None."""
+    if "x" in arrays or "x_indptr" not in arrays:
+        return arrays.get("x")
+    missing = {"x_data", "x_indices", "x_shape"} - set(arrays)
+    if missing:
+        raise SnapsError(f"'{path}' must hold the array '{min(missing)}' beside 'x_indptr'")
+    shape = tuple(arrays["x_shape"].reshape(-1).tolist())
+    return csr_from_arrays(arrays, "x", f"'{path}'", shape)

@@ -1,48 +1,100 @@
 """A graph folder: nodes.parquet and edges.parquet, as teams keep graphs on disk.
 
-nodes.parquet has the columns ``id`` (integer or string), ``probs`` (list of float), ``features``
-(list of float; or a features.npz beside it, rows in the order of the nodes), ``label`` (nullable)
-and ``role`` (nullable: train, valid, tune, calib, test). edges.parquet has ``src`` and ``dst``.
-Either may be a folder of part files.
+Either may be one file or a folder of part files, which may be partitioned (``role=calib/``).
+Columns of strings may be dictionary-encoded. What is not listed is left alone.
+
+=========================  ========================================================================
+nodes.parquet
+``id``                     integers or strings, unique
+``probs``                  list or fixed-size list of numbers, one per class
+``p_<class>``              or, without ``probs``, one column of numbers per class: the classes are
+                           named by these columns, in the order of the file; as integers if all
+                           look like integers and the labels are no strings
+``label``                  integers, strings, booleans or whole floats; unknown is null, NaN, -1 or
+                           "" (-1 and "" are labels if they are classes); may be left out
+``role``                   train, valid, tune, calib or test; null or "" is none; may be left out
+``features``               list or fixed-size list of numbers; may be left out
+any other                  strings, numbers or booleans: read on demand, ``columns=["region"]``
+edges.parquet
+``src``, ``dst``           ids of nodes
+``weight``                 numbers of at least 0, read with ``weighted=True``; may be left out
+features.npz               instead of the column, rows in the order of the nodes: ``x``; or
+                           ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; or what
+                           ``scipy.sparse.save_npz`` writes
+features.npy               or a dense table, which stays on disk until it is used
+=========================  ========================================================================
+
+Features in two places are refused.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_labels, check_path, shown, to_numpy
+from snaps._checks import check_path, shown, to_numpy
+from snaps._classes import check_classes, encode_labels, plain_labels
 from snaps._errors import SnapsError
-from snaps._files import atomic_path, read_npz
-from snaps.graph import Graph, check_ids, features_from_arrays, locate
+from snaps._files import atomic_path
+from snaps._ids import check_ids
+from snaps._parquet import FEATURE_FILES, Columns, check_folder, is_text, null_mask
+from snaps.graph import Graph
 
 ROLES = ("train", "valid", "tune", "calib", "test")
+_PREFIX = "p_"
 
 
 @dataclass(frozen=True)
 class Folder:
-    """What a graph folder holds; all but the graph is empty when only that was asked for."""
+    """What a graph folder holds.
+
+    Attributes
+    ----------
+    graph : Graph
+    probs : array (n, K)
+    labels : array (n,)
+        Integers with -1, or strings with "", where unknown.
+    classes : array (K,) or None
+        The names of the columns of `probs`, if the folder tells.
+    roles : str array (n,)
+        "" where there is none.
+    columns : mapping of arrays (n,)
+        The other columns that were asked for.
+    """
 
     graph: Graph
     probs: np.ndarray
     labels: np.ndarray
+    classes: np.ndarray | None
     roles: np.ndarray
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def nodes(self, *roles: str) -> np.ndarray:
         """Positions of the nodes with one of these roles."""
         return np.flatnonzero(np.isin(self.roles, roles))
 
     @property
+    def labelled(self) -> np.ndarray:
+        """Whether the label of each node is known."""
+        unknown: Any = "" if self.labels.dtype.kind == "U" else -1
+        if self.classes is not None and unknown in self.classes.tolist():
+            return np.ones(len(self.labels), bool)
+        return self.labels != unknown
+
+    @property
     def tune_nodes(self) -> np.ndarray | None:
         """Labelled nodes with role tune, else valid, else None."""
         for role in ("tune", "valid"):
             nodes = self.nodes(role)
-            nodes = nodes[self.labels[nodes] >= 0]
+            nodes = nodes[self.labelled[nodes]]
             if nodes.size:
                 return nodes
         return None
@@ -52,48 +104,50 @@ class Folder:
         """Labelled nodes with role train or valid that don't tune: evidence for `Pooled`."""
         nodes = self.nodes("train", "valid")
         tune = self.tune_nodes
-        nodes = nodes[self.labels[nodes] >= 0]
+        nodes = nodes[self.labelled[nodes]]
         return nodes if tune is None else np.setdiff1d(nodes, tune)
 
 
 def read_folder(
-    folder: str | os.PathLike[str], *, graph_only: bool = False, **options: Any
+    folder: str | os.PathLike[str], *, columns: Sequence[str] = (), **options: Any
 ) -> Folder:
-    """Read a graph folder; `options` go to `Graph`."""
-    root = check_path(folder, "folder")
-    if not root.is_dir():
-        raise SnapsError(f"cannot read '{root}': no such folder")
-    nodes, edges = _read(root / "nodes.parquet"), _read(root / "edges.parquet")
-    ids = check_ids(_ids(nodes, "nodes.parquet", "id"), "nodes.parquet column 'id'")
-    if len(ids) == 0:
-        raise SnapsError(f"'{root / 'nodes.parquet'}' must hold at least one node, got none")
-    ends = [_ids(edges, "edges.parquet", name) for name in ("src", "dst")]
-    source, target = (
-        locate(ids, end, f"edges.parquet column '{name}'")
-        for name, end in zip(("src", "dst"), ends, strict=True)
-    )
-    features: Any = None
-    if "features" in nodes:
-        features = _lists(nodes, "features")
-    elif (beside := root / "features.npz").exists():
-        features = features_from_arrays(read_npz(beside), beside)
-        if features is None:
-            raise SnapsError(
-                f"'{beside}' must hold 'x' or 'x_data', 'x_indices', 'x_indptr', 'x_shape'"
-            )
-        if features.shape[0] != len(ids):
-            raise SnapsError(
-                f"'{beside}' must have one row a node ({len(ids)}), got {features.shape[0]}"
-            )
-    graph = Graph(np.stack([source, target]), features, len(ids), ids=ids, **options)
-    if graph_only:
-        return Folder(graph, np.empty((0, 0)), np.empty(0, np.int64), np.empty(0, "U5"))
-    probs = _lists(nodes, "probs")
-    return Folder(graph, probs, _labels(nodes, *probs.shape), _roles(nodes, len(probs)))
+    """Read a graph folder.
+
+    Parameters
+    ----------
+    folder : path
+    columns : list of str
+        Other columns of nodes.parquet to read, such as groups for `metrics.group_coverage`.
+    **options
+        Go to `Graph`: directed, self_loops, weighted.
+    """
+    root = check_folder(folder)
+    listed = isinstance(columns, (list, tuple))
+    if not listed or not all(isinstance(name, str) for name in columns):
+        raise SnapsError(f"'columns' must be a list of column names, got {shown(columns)}")
+    graph = Graph.from_parquet(root, **options)
+    nodes = Columns(root / "nodes.parquet")
+    labels, missing = _labels(nodes, graph.num_nodes)
+    classes = None
+    if "probs" in nodes or not (named := [c for c in nodes.types if c.startswith(_PREFIX)]):
+        probs = nodes.lists("probs")
+    else:
+        probs = nodes.numbers(named)
+        texts = [name.removeprefix(_PREFIX) for name in named]
+        classes = _classes(texts, labels.dtype.kind == "U")
+    labels = _mark_unknown(labels, missing, classes, nodes)
+    others = {name: nodes.values(name) for name in columns}
+    return Folder(graph, probs, labels, classes, _roles(nodes, graph.num_nodes), others)
 
 
 def write_folder(
-    folder: str | os.PathLike[str], graph: Graph, probs: Any, labels: Any = None, roles: Any = None
+    folder: str | os.PathLike[str],
+    graph: Graph,
+    probs: Any,
+    labels: Any = None,
+    roles: Any = None,
+    *,
+    classes: Any = None,
 ) -> None:
     """Write a graph folder that `read_folder` and the commands read.
 
@@ -102,63 +156,76 @@ def write_folder(
     folder : path
         Made if it does not exist.
     graph : Graph
+        A weighted graph has its weights written.
     probs : array (n, K)
-    labels : int array (n,), optional
-        -1 where unknown.
+    labels : array (n,), optional
+        Integers or strings; -1, "", None or NaN where unknown.
     roles : str array (n,), optional
         "" where there is none.
+    classes : list of K integers or strings, optional
+        The names of the columns of `probs`, which become columns ``p_<class>``; not needed for
+        labels 0, ..., K - 1.
     """
     import pyarrow as pa
 
     root = check_path(folder, "folder")
     if not isinstance(graph, Graph):
         raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
+    n = graph.num_nodes
     table = to_numpy(probs, "probs")
-    if table.ndim != 2 or len(table) != graph.num_nodes:
-        raise SnapsError(f"'probs' must have shape ({graph.num_nodes}, classes), got {table.shape}")
-    columns: dict[str, Any] = {"id": pa.array(graph.ids), "probs": _list_array(table)}
-    if labels is not None:
-        n, num_classes = table.shape
-        labels = check_labels(labels, num_nodes=n, num_classes=num_classes)
-        columns["label"] = pa.array(labels, mask=labels < 0)
+    if table.ndim != 2 or len(table) != n:
+        raise SnapsError(f"'probs' must have shape ({n}, classes), got {table.shape}")
+    if table.dtype.kind not in "fiu":
+        raise SnapsError(f"'probs' must hold numbers, got {table.dtype}")
+    nodes: dict[str, Any] = {"id": pa.array(graph.ids)}
+    names, label = _label_column(labels, n, table.shape[1], classes)
+    if names is None:
+        nodes["probs"] = _list_array(table)
+    else:
+        for column, name in enumerate(names.tolist()):
+            nodes[f"{_PREFIX}{name}"] = pa.array(table[:, column])
+    if label is not None:
+        nodes["label"] = label
     if roles is not None:
-        names = check_ids(roles, "'roles'", unique=False)
-        if len(names) != graph.num_nodes:
-            raise SnapsError(
-                f"'roles' must have one entry a node ({graph.num_nodes}), got {len(names)}"
-            )
-        _check_roles(names, "'roles'")
-        columns["role"] = pa.array(names, mask=names == "")
+        nodes["role"] = _role_column(roles, n)
+    if isinstance(graph.features, np.ndarray):
+        nodes["features"] = _list_array(graph.features)
+    links = graph.adjacency if graph.directed else sp.triu(graph.adjacency)
+    coo = links.tocoo()
+    source, target = coo.coords
+    edges: dict[str, Any] = {"src": graph.ids[source], "dst": graph.ids[target]}
+    if graph.weighted:
+        edges["weight"] = coo.data
+    _write(root, nodes, edges, graph.features if sp.issparse(graph.features) else None)
+
+
+def _write(root: Path, nodes: dict[str, Any], edges: dict[str, Any], features: Any) -> None:
+    """Write all files, then give them their names: a full disk leaves the old folder as it was."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SnapsError(f"cannot write '{root}': {error.strerror}") from error
-    if isinstance(graph.features, np.ndarray):
-        columns["features"] = _list_array(graph.features)
-    elif graph.features is not None:
-        x = graph.features
-        with atomic_path(root / "features.npz") as temporary, open(temporary, "wb") as file:
-            np.savez_compressed(
-                file,
-                x_data=x.data,
-                x_indices=x.indices,
-                x_indptr=x.indptr,
-                x_shape=np.array(x.shape),
-            )
-    else:
-        (root / "features.npz").unlink(missing_ok=True)  # of an older graph
-    links = graph.adjacency if graph.directed else sp.triu(graph.adjacency)
-    source, target = links.tocoo().coords
-    _write(root / "edges.parquet", {"src": graph.ids[source], "dst": graph.ids[target]})
-    _write(root / "nodes.parquet", columns)
-
-
-def _write(path: Path, columns: dict[str, Any]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with atomic_path(path) as temporary:
-        pq.write_table(pa.table(columns), temporary)
+    stale = set(FEATURE_FILES)
+    with ExitStack() as files:
+        if features is not None:
+            stale.remove("features.npz")
+            temporary = files.enter_context(atomic_path(root / "features.npz"))
+            with open(temporary, "wb") as file:
+                np.savez_compressed(
+                    file,
+                    x_data=features.data,
+                    x_indices=features.indices,
+                    x_indptr=features.indptr,
+                    x_shape=np.array(features.shape),
+                )
+        for name, columns in (("edges.parquet", edges), ("nodes.parquet", nodes)):
+            temporary = files.enter_context(atomic_path(root / name))
+            pq.write_table(pa.table(columns), temporary)
+    for name in stale:
+        (root / name).unlink(missing_ok=True)  # of an older graph
 
 
 def _list_array(table: np.ndarray) -> Any:
@@ -168,109 +235,95 @@ def _list_array(table: np.ndarray) -> Any:
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(table.reshape(-1)))
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Columns by name; part files may differ in what they leave out and in number types."""
+def _label_column(
+    labels: Any, num_nodes: int, num_classes: int, classes: Any
+) -> tuple[np.ndarray | None, Any]:
+    """Names of the classes unless they are 0, ..., K - 1 by default, and the column of labels."""
     import pyarrow as pa
-    from pyarrow.dataset import dataset
 
-    if not path.exists():
-        raise SnapsError(f"cannot read '{path}': no such file")
-    try:
-        parts = dataset(path, format="parquet", partitioning="hive")
-        schemas = [parts.schema, *(part.physical_schema for part in parts.get_fragments())]
-        schema = pa.unify_schemas(schemas, promote_options="permissive")
-        table = dataset(path, schema, format="parquet", partitioning="hive").to_table()
-        table.validate(full=True)
-        return dict(zip(table.column_names, table.columns, strict=True))
-    except Exception as error:  # pyarrow raises whatever flipped bits suggest
-        what = "damaged or not a Parquet file"
-        if path.is_dir():
-            what = "a file in it is damaged, not Parquet or unlike the others"
-        raise SnapsError(f"cannot read '{path}': {what}") from error
-
-
-def _column(table: dict[str, Any], file: str, name: str, *, nulls: bool = False) -> Any:
-    import pyarrow.types as types
-
-    if name not in table:
-        found = ", ".join(table) or "none"
-        raise SnapsError(f"{file} must have a column '{name}', got {found}")
-    column = table[name]
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    column = column.combine_chunks()
-    if column.null_count and not nulls:
-        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise SnapsError(f"{file} column '{name}' must not be null, got null in row {row}")
-    return column
-
-
-def _ids(table: dict[str, Any], file: str, name: str) -> np.ndarray:
-    import pyarrow.types as types
-
-    column = _column(table, file, name)
-    if types.is_integer(column.type):
-        return column.to_numpy()
-    if _is_text(column.type) or len(column) == 0:
-        return np.array(column.to_pylist(), dtype=str)
-    raise SnapsError(f"{file} column '{name}' must be integers or strings, got {column.type}")
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return types.is_string(kind) or types.is_large_string(kind)
-
-
-def _lists(table: dict[str, Any], name: str) -> np.ndarray:
-    """A list column as a table (n, width)."""
-    import pyarrow.compute as pc
-    import pyarrow.types as types
-
-    column = _column(table, "nodes.parquet", name)
-    kind = column.type
-    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-        raise SnapsError(f"nodes.parquet column '{name}' must be a list of numbers, got {kind}")
-    if not (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
-        raise SnapsError(f"nodes.parquet column '{name}' must be a list of numbers, got {kind}")
-    widths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    if (widths != widths[0]).any():
-        row = int(np.flatnonzero(widths != widths[0])[0])
-        raise SnapsError(
-            f"nodes.parquet column '{name}' must have lists of equal length ({widths[0]}), "
-            f"got {widths[row]} in row {row}"
+    names = None if classes is None else check_classes(classes, num_classes)
+    codes = np.full(num_nodes, -1)
+    if labels is not None:
+        codes, found = encode_labels(
+            labels, num_nodes=num_nodes, num_classes=num_classes, classes=names
         )
-    values = column.flatten()
-    if values.null_count:
-        row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) // widths[0]
-        raise SnapsError(f"nodes.parquet column '{name}' must not hold nulls, got one in row {row}")
-    return values.to_numpy(zero_copy_only=False).reshape(len(column), int(widths[0]))
+        if names is None and not np.array_equal(found, np.arange(num_classes)):
+            names = found
+    # Of classes such as "0" and "1" only a column of labels tells that they are strings.
+    if labels is None and (names is None or names.dtype.kind != "U"):
+        return names, None
+    known = np.arange(num_classes) if names is None else names
+    return names, pa.array(known[codes], mask=codes < 0)
 
 
-def _labels(table: dict[str, Any], n: int, num_classes: int) -> np.ndarray:
+def _role_column(roles: Any, num_nodes: int) -> Any:
+    import pyarrow as pa
+
+    names = check_ids(roles, "'roles'", unique=False)
+    if len(names) != num_nodes:
+        raise SnapsError(f"'roles' must have one entry a node ({num_nodes}), got {len(names)}")
+    _check_roles(names, "'roles'")
+    return pa.array(names, mask=names == "")
+
+
+def _labels(nodes: Columns, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels as integers or strings, and where there is none."""
     import pyarrow.types as types
 
-    if "label" not in table or types.is_null(table["label"].type):
-        return np.full(n, -1)
-    column = _column(table, "nodes.parquet", "label", nulls=True)
-    if not types.is_integer(column.type):
-        raise SnapsError(f"nodes.parquet column 'label' must be integers, got {column.type}")
-    values = column.fill_null(0).to_numpy(zero_copy_only=False)
-    labels = check_labels(values, "label", num_nodes=n, num_classes=num_classes)
-    labels[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    kind = nodes.types.get("label")
+    if kind is None or types.is_null(kind):
+        return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
+    (column,) = nodes.read(["label"], nulls=True)
+    missing = null_mask(column)
+    if is_text(kind):
+        return np.array(column.fill_null("").to_pylist(), str), missing
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        filled = column.fill_null(False if types.is_boolean(kind) else 0)
+        numbers = filled.to_numpy(zero_copy_only=False)
+        values, nan = plain_labels(numbers, "label", num_nodes)
+        return values, missing | nan
+    raise SnapsError(f"{nodes.title('label')} must be integers or strings, got {kind}")
+
+
+def _mark_unknown(
+    labels: np.ndarray, missing: np.ndarray, classes: np.ndarray | None, nodes: Columns
+) -> np.ndarray:
+    """Write -1 or "" where a label is unknown, and hold the others against the classes."""
+    unknown: Any = "" if labels.dtype.kind == "U" else -1
+    if classes is not None:
+        if missing.any() and not missing.all() and unknown in classes.tolist():
+            row = int(np.flatnonzero(missing)[0])
+            raise SnapsError(
+                f"{nodes.title('label')} must not be null where {shown(unknown)} is a class, "
+                f"got null in row {row}"
+            )
+    labels = labels.copy()
+    labels[missing] = unknown
+    if classes is not None:
+        encode_labels(
+            labels, num_nodes=len(labels), num_classes=len(classes), classes=classes, name="label"
+        )
     return labels
 
 
-def _roles(table: dict[str, Any], n: int) -> np.ndarray:
+def _classes(names: list[str], text: bool) -> np.ndarray:
+    """Names of classes; they are integers if they look like it and no label is a string."""
+    if not text and all(re.fullmatch("0|-?[1-9][0-9]*", name) for name in names):
+        return check_classes([int(name) for name in names], len(names))
+    return check_classes(names, len(names))
+
+
+def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
     import pyarrow.types as types
 
-    if "role" not in table or types.is_null(table["role"].type):
-        return np.full(n, "", "U5")
-    column = _column(table, "nodes.parquet", "role", nulls=True)
-    if not _is_text(column.type):
-        raise SnapsError(f"nodes.parquet column 'role' must be strings, got {column.type}")
+    kind = nodes.types.get("role")
+    if kind is None or types.is_null(kind):
+        return np.full(num_nodes, "", "U5")
+    (column,) = nodes.read(["role"], nulls=True)
+    if not is_text(kind):
+        raise SnapsError(f"{nodes.title('role')} must be strings, got {kind}")
     roles = np.array(column.fill_null("").to_pylist(), dtype=str)
-    _check_roles(roles, "nodes.parquet column 'role'")
+    _check_roles(roles, nodes.title("role"))
     return roles
 
 

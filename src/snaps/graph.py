@@ -12,7 +12,9 @@ import scipy.sparse as sp
 
 from snaps._checks import check_flag, check_integer, shown, to_numpy
 from snaps._errors import SnapsError
-from snaps._files import read_npz
+from snaps._files import csr_from_arrays, features_from_arrays, read_npz
+from snaps._ids import check_ids, locate
+from snaps._parquet import read_graph
 from snaps._randomness import node_keys
 
 MOST_NODES = 2**31 - 1
@@ -24,7 +26,7 @@ class Graph:
     Parameters
     ----------
     edges : sparse (n, n), integer array (2, E), or None
-        Non-zero entries or columns are edges; weights are ignored. None is a graph without edges.
+        Non-zero entries or columns are edges. None is a graph without edges.
     features : array (n, d), sparse (n, d), or None
     num_nodes : int, optional
         Needed when neither a square matrix nor features tell.
@@ -36,17 +38,30 @@ class Graph:
         both ways.
     self_loops : bool
         Keep edges from a node to itself; dropped by default.
+    weighted : bool
+        Keep the edges' weights, which must be finite and not negative: the entries of a matrix,
+        or `edge_weights`. Zero is no edge. An edge listed twice weighs the sum; where its two
+        directions are listed and the graph is not directed, the larger counts. By default every
+        edge weighs one.
+    edge_weights : array (E,), optional
+        The weights of edges (2, E) of a weighted graph.
 
     Attributes
     ----------
-    adjacency : csr_array (n, n) of ones, without duplicates
+    adjacency : csr_array (n, n) of weights or ones, without duplicates
     features : ndarray (n, d), csr_array (n, d) or None
     ids : ndarray (n,)
+    directed, weighted : bool
 
     Examples
     --------
     >>> Graph([[0, 1, 1], [1, 2, 1]], num_nodes=4)
     Graph(4 nodes, 2 edges, no features)
+    >>> weighted = Graph([[0, 1], [1, 2]], weighted=True, edge_weights=[0.5, 2.0])
+    >>> weighted.adjacency.toarray()
+    array([[0. , 0.5, 0. ],
+           [0.5, 0. , 2. ],
+           [0. , 2. , 0. ]])
     """
 
     def __init__(
@@ -58,11 +73,14 @@ class Graph:
         ids: Any = None,
         directed: bool = False,
         self_loops: bool = False,
+        weighted: bool = False,
+        edge_weights: Any = None,
     ):
         if num_nodes is not None:
             num_nodes = check_integer(num_nodes, "num_nodes", low=1)
         self.features: Any = None if features is None else check_features(features)
-        source, target, told = _edge_list(edges)
+        self.weighted = check_flag(weighted, "weighted")
+        source, target, weights, told = _edge_list(edges, self.weighted, edge_weights)
         if ids is not None:
             ids = check_ids(ids, "'ids'")
         counts = {
@@ -87,20 +105,32 @@ class Graph:
             raise SnapsError(f"'edges' must lie from 0 to {self.num_nodes - 1}, got {top}")
         self.ids = np.arange(self.num_nodes) if ids is None else ids
         self.directed = check_flag(directed, "directed")
-        self.adjacency = self._build(source, target, check_flag(self_loops, "self_loops"))
+        self.adjacency = self._build(source, target, weights, check_flag(self_loops, "self_loops"))
 
-    def _build(self, source: np.ndarray, target: np.ndarray, self_loops: bool) -> sp.csr_array:
+    def _build(
+        self, source: np.ndarray, target: np.ndarray, weights: np.ndarray | None, self_loops: bool
+    ) -> sp.csr_array:
+        keep = np.ones(len(source), bool) if weights is None else weights > 0
         if not self_loops:
-            keep = source != target
-            if not keep.all():
-                source, target = source[keep], target[keep]
-        if not self.directed:
-            source, target = np.concatenate([source, target]), np.concatenate([target, source])
+            keep &= source != target
+        if not keep.all():
+            source, target = source[keep], target[keep]
+            weights = None if weights is None else weights[keep]
         shape = (self.num_nodes, self.num_nodes)
-        ones = np.ones(len(source), np.float32)
-        adjacency = sp.coo_array((ones, (source, target)), shape=shape).tocsr()
-        adjacency.sum_duplicates()
-        adjacency.data[:] = 1
+        if weights is None:
+            if not self.directed:
+                source, target = np.concatenate([source, target]), np.concatenate([target, source])
+            ones = np.ones(len(source), np.float32)
+            adjacency = sp.coo_array((ones, (source, target)), shape=shape).tocsr()
+            adjacency.sum_duplicates()
+            adjacency.data[:] = 1
+        else:
+            adjacency = sp.coo_array((weights, (source, target)), shape=shape).tocsr()
+            adjacency.sum_duplicates()
+            if not np.isfinite(adjacency.data).all():
+                raise SnapsError("'edges' listed twice must have weights with a finite sum")
+            if not self.directed:
+                adjacency = sp.csr_array(adjacency.maximum(adjacency.T))
         return _in_order_of(self.keys, adjacency)
 
     @cached_property
@@ -108,8 +138,14 @@ class Graph:
         """One 64-bit key a node, made from its id: what random draws and ties look at."""
         return node_keys(self.ids)
 
-    def positions(self, ids: Any) -> np.ndarray:
-        """Where the nodes with these ids stand."""
+    def index(self, ids: Any) -> np.ndarray:
+        """Positions of the nodes with these ids, one or many: what estimators take as nodes.
+
+        Examples
+        --------
+        >>> Graph([[0], [1]], ids=["ann", "bob"]).index("bob")
+        array([1])
+        """
         wanted = [ids] if isinstance(ids, (str, int, np.integer)) else ids
         return locate(self.ids, check_ids(wanted, "'ids'", unique=False), "'ids'")
 
@@ -123,19 +159,28 @@ class Graph:
 
     def __repr__(self) -> str:
         features = "no features" if self.features is None else f"{self.features.shape[1]} features"
-        return f"Graph({self.num_nodes} nodes, {self.num_edges} edges, {features})"
+        edges = "weighted edges" if self.weighted else "edges"
+        return f"Graph({self.num_nodes} nodes, {self.num_edges} {edges}, {features})"
 
     @classmethod
-    def from_pyg(cls, data: Any, **options: Any) -> Graph:
-        """Take `edge_index`, `x` and `num_nodes` of a torch_geometric `Data`."""
+    def from_pyg(cls, data: Any, *, weighted: bool = False, **options: Any) -> Graph:
+        """Take `edge_index`, `x` and `num_nodes` of a torch_geometric `Data`.
+
+        A weighted graph takes `edge_weight`, or an `edge_attr` with one number per edge.
+        """
         edges = getattr(data, "edge_index", None)
         if edges is None:
             raise SnapsError(f"'data' must have an edge_index, got {type(data).__name__} without")
+        if check_flag(weighted, "weighted"):
+            options["edge_weights"] = _pyg_weights(data)
         num_nodes = getattr(data, "num_nodes", None)
-        return cls(edges, features=getattr(data, "x", None), num_nodes=num_nodes, **options)
+        features = getattr(data, "x", None)
+        return cls(edges, features, num_nodes, weighted=weighted, **options)
 
     @classmethod
-    def from_networkx(cls, graph: Any, features: Any = None, **options: Any) -> Graph:
+    def from_networkx(
+        cls, graph: Any, features: Any = None, *, weighted: bool = False, **options: Any
+    ) -> Graph:
         """Take a NetworkX graph; position i is the i-th of `graph.nodes`, and its id is its name.
 
         Parameters
@@ -144,6 +189,8 @@ class Graph:
         features : str, mapping or array, optional
             The node attribute that holds a feature vector; or a mapping from node to vector; or
             rows in the order of `graph.nodes`.
+        weighted : bool
+            Take the edge attribute "weight"; an edge without one weighs 1.
         """
         if not hasattr(graph, "nodes") or not hasattr(graph, "edges"):
             raise SnapsError(f"'graph' must be a NetworkX graph, got {type(graph).__name__}")
@@ -152,6 +199,9 @@ class Graph:
             raise SnapsError("'graph' must have at least one node, got none")
         position = {node: i for i, node in enumerate(nodes)}
         edges = np.array([(position[u], position[v]) for u, v in graph.edges()], np.int64)
+        if check_flag(weighted, "weighted"):
+            weights = [weight for *_, weight in graph.edges(data="weight", default=1)]
+            options["edge_weights"] = weights
         if isinstance(features, str):
             features = {node: graph.nodes[node].get(features) for node in nodes}
         if isinstance(features, Mapping):
@@ -163,20 +213,25 @@ class Graph:
             features = [to_numpy(features[node], "features") for node in nodes]
         integers = all(isinstance(node, (int, np.integer)) for node in nodes)
         ids = np.array(nodes if integers else [str(node) for node in nodes])
-        return cls(edges.reshape(-1, 2).T, features, len(nodes), ids=ids, **options)
+        edges = edges.reshape(-1, 2).T
+        return cls(edges, features, len(nodes), ids=ids, weighted=weighted, **options)
 
     @classmethod
     def from_npz(cls, path: str | os.PathLike[str], **options: Any) -> Graph:
         """Read an .npz with `adj_indptr`, `adj_indices` and `x`, or `x_data`, `x_indices`,
-        `x_indptr` and `x_shape`, or no features."""
+        `x_indptr` and `x_shape`, or no features; `adj_data` are the weights of a weighted graph."""
         return graph_from_arrays(read_npz(path), path, **options)
 
     @classmethod
-    def from_parquet(cls, folder: str | os.PathLike[str], **options: Any) -> Graph:
-        """Read the graph of a folder with nodes.parquet and edges.parquet (see `snaps.folder`)."""
-        from snaps.folder import read_folder
+    def from_parquet(
+        cls, folder: str | os.PathLike[str], *, weighted: bool = False, **options: Any
+    ) -> Graph:
+        """Read the graph of a folder with nodes.parquet and edges.parquet (see `snaps.folder`).
 
-        return read_folder(folder, graph_only=True, **options).graph
+        A weighted graph takes the column `weight` of its edges.
+        """
+        parts = read_graph(folder, weighted=check_flag(weighted, "weighted"))
+        return cls(**parts, weighted=weighted, **options)
 
 
 def graph_from_arrays(arrays: Mapping[str, np.ndarray], path: Any, **options: Any) -> Graph:
@@ -187,57 +242,6 @@ def graph_from_arrays(arrays: Mapping[str, np.ndarray], path: Any, **options: An
     shape = (arrays["adj_indptr"].size - 1,) * 2
     adjacency = csr_from_arrays(arrays, "adj", f"'{path}'", shape)
     return Graph(adjacency, features_from_arrays(arrays, path), **options)
-
-
-def features_from_arrays(arrays: Mapping[str, np.ndarray], path: Any) -> Any:
-    """The features among the arrays of an .npz: `x`, or `x_data` and its kin, or None."""
-    if "x" in arrays or "x_indptr" not in arrays:
-        return arrays.get("x")
-    missing = {"x_data", "x_indices", "x_shape"} - set(arrays)
-    if missing:
-        raise SnapsError(f"'{path}' must hold the array '{min(missing)}' beside 'x_indptr'")
-    shape = tuple(arrays["x_shape"].reshape(-1).tolist())
-    return csr_from_arrays(arrays, "x", f"'{path}'", shape)
-
-
-def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> np.ndarray:
-    """Positions of `wanted` among unique `ids`."""
-    if wanted.size == 0:
-        return np.empty(0, np.int64)
-    if (ids.dtype.kind == "U") != (wanted.dtype.kind == "U"):
-        raise SnapsError(f"{name} must be of the type of the nodes' ids, got {wanted.dtype}")
-    n = len(ids)
-    if ids.dtype.kind in "iu" and ids[0] == 0 and ids[-1] == n - 1 and (np.diff(ids) == 1).all():
-        missing = (wanted < 0) | (wanted >= n)
-        place = wanted.astype(np.int64, copy=False)
-    else:
-        order = np.argsort(ids, kind="stable")
-        # Searched for in the ids' own type: between types NumPy would search among floats. What
-        # the cast changes is no id, as the comparison then tells.
-        found = np.searchsorted(ids[order], wanted.astype(ids.dtype))
-        place = order[np.minimum(found, n - 1)]
-        missing = ids[place] != wanted
-    if missing.any():
-        raise SnapsError(f"{name} must name nodes of the graph, got {wanted[missing][0]}")
-    return place
-
-
-def csr_from_arrays(
-    arrays: Mapping[str, np.ndarray], name: str, file: str, shape: Any
-) -> sp.csr_array:
-    """The matrix that the arrays `name`_indptr, `name`_indices and `name`_data (or ones) make."""
-    indptr, indices = arrays[f"{name}_indptr"], arrays[f"{name}_indices"]
-    data = arrays.get(f"{name}_data")
-    try:
-        if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
-            raise TypeError("indptr and indices must be integers")  # SciPy would cut floats
-        if data is None:
-            data = np.ones(indices.shape, np.float32)
-        matrix = sp.csr_array((data, indices, indptr), shape=shape)
-        matrix.check_format(full_check=True)
-    except Exception as error:  # SciPy has no one error for what may be wrong
-        raise SnapsError(f"{file} must hold a valid sparse matrix '{name}_*': {error}") from error
-    return matrix
 
 
 def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr_array:
@@ -280,53 +284,81 @@ def _from_torch_sparse(tensor: Any, name: str) -> sp.coo_array:
     return sp.coo_array((to_numpy(coo.values(), name), (row, column)), shape=tuple(coo.shape))
 
 
-def _edge_list(edges: Any) -> tuple[np.ndarray, np.ndarray, int | None]:
-    """Sources, targets, and the number of nodes if `edges` tells."""
-    if edges is None:
-        return np.empty(0, np.int64), np.empty(0, np.int64), None
+def _edge_list(
+    edges: Any, weighted: bool, edge_weights: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int | None]:
+    """Sources, targets, weights if there are any, and the number of nodes if `edges` tells."""
+    if edge_weights is not None and not weighted:
+        raise SnapsError("'weighted' must be True to use 'edge_weights', got False")
     if _is_torch_sparse(edges):
         edges = _from_torch_sparse(edges, "edges")
     if sp.issparse(edges):
-        if edges.ndim != 2 or edges.shape[0] != edges.shape[1]:
-            raise SnapsError(f"'edges' as a matrix must be square, got {edges.shape}")
-        coo = sp.coo_array(edges)
-        keep = coo.data != 0
-        source, target = coo.coords
-        if not keep.all():
-            source, target = source[keep], target[keep]
-        return source, target, edges.shape[0]
-    array = to_numpy(edges, "edges")
+        if edge_weights is not None:
+            raise SnapsError("'edge_weights' must be left out when 'edges' is a matrix of weights")
+        return _matrix_edges(edges, weighted)
+    array = np.empty((2, 0), np.int64) if edges is None else to_numpy(edges, "edges")
     if array.ndim != 2 or array.shape[0] != 2:
         hint = "; transpose it" if array.ndim == 2 and array.shape[1] == 2 else ""
         raise SnapsError(f"'edges' must have shape (2, edges), got {array.shape}{hint}")
     if array.size == 0:
-        return np.empty(0, np.int64), np.empty(0, np.int64), None
+        array = np.empty((2, 0), np.int64)
     if array.dtype.kind not in "iu":
         raise SnapsError(f"'edges' must be integers, got {array.dtype}")
-    if array.min() < 0:
+    if array.min(initial=0) < 0:
         raise SnapsError(f"'edges' must not be negative, got {array.min()}")
-    if array.max() > np.iinfo(np.int64).max:
+    if array.max(initial=0) > np.iinfo(np.int64).max:
         raise SnapsError(f"'edges' must fit 64-bit integers, got {array.max()}")
-    array = array.astype(np.int64, copy=False)
-    return array[0], array[1], None
+    source, target = array.astype(np.int64, copy=False)
+    if not weighted:
+        return source, target, None, None
+    if edge_weights is None and source.size:
+        raise SnapsError("'edge_weights' must be given for weighted edges (2, E), got None")
+    weights = to_numpy([] if edge_weights is None else edge_weights, "edge_weights")
+    if weights.shape not in (source.shape, (source.size, 1)):
+        raise SnapsError(f"'edge_weights' must have shape {source.shape}, got {weights.shape}")
+    return source, target, _check_weights(weights.reshape(-1), "edge_weights"), None
 
 
-def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:
-    """The nodes' own names: a list of integers or of strings, none twice unless told otherwise."""
-    try:
-        array = np.asarray(ids)
-    except (TypeError, ValueError):  # rows of unequal length, a tensor on another device
-        array = np.empty((), object)
-    if array.dtype == object and all(isinstance(item, str) for item in array.flat):
-        array = array.astype(str)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuU"):
-        raise SnapsError(f"{name} must be a list of integers or of strings, got {shown(ids)}")
-    if unique:
-        ordered = np.sort(array)
-        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-        if repeated.size:
-            raise SnapsError(f"{name} must be unique, got {repeated[0]} twice or more")
-    return array
+def _matrix_edges(
+    matrix: Any, weighted: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise SnapsError(f"'edges' as a matrix must be square, got {matrix.shape}")
+    coo = sp.coo_array(matrix)
+    source, target = coo.coords
+    weights = _check_weights(coo.data, "edges") if weighted else None
+    keep = coo.data != 0
+    if not keep.all():
+        source, target = source[keep], target[keep]
+        weights = None if weights is None else weights[keep]
+    return source, target, weights, matrix.shape[0]
+
+
+def _check_weights(weights: np.ndarray, name: str) -> np.ndarray:
+    if weights.size and weights.dtype.kind not in "fiub":
+        raise SnapsError(f"'{name}' must hold numbers as weights, got {weights.dtype}")
+    weights = weights.astype(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if bad.size:
+        raise SnapsError(
+            f"'{name}' must be finite weights of at least 0, "
+            f"got {weights[bad[0]]} for edge {bad[0]}"
+        )
+    return weights
+
+
+def _pyg_weights(data: Any) -> Any:
+    weights = getattr(data, "edge_weight", None)
+    if weights is None:
+        weights = getattr(data, "edge_attr", None)
+    shape = None if weights is None else tuple(weights.shape)
+    if shape is None or not (len(shape) == 1 or shape[1:] == (1,)):
+        found = "neither" if shape is None else f"an edge_attr of shape {shape}"
+        raise SnapsError(
+            "'data' must have an edge_weight, or an edge_attr of one number per edge, "
+            f"for a weighted graph, got {found}"
+        )
+    return weights
 
 
 def _in_order_of(keys: np.ndarray, matrix: sp.csr_array) -> sp.csr_array:

@@ -1,13 +1,17 @@
-"""How good prediction sets are. `labels` is always (n,), one entry a node of the graph."""
+"""How good prediction sets are.
+
+`labels` is always (n,), one entry per node of the graph, by name if the sets' classes have names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_known, check_labels, shown
+from snaps._checks import as_array, check_alpha, check_known, shown
+from snaps._classes import encode_labels, is_missing
 from snaps._errors import SnapsError
 from snaps.sets import PredictionSets
 
@@ -24,12 +28,23 @@ def _sizes(sets: PredictionSets) -> np.ndarray:
     return sets.sizes
 
 
+def _own(sets: PredictionSets, labels: Any) -> np.ndarray:
+    """The label of each set's node, as a column of the sets' mask."""
+    _sizes(sets)
+    codes, _ = encode_labels(
+        labels,
+        num_nodes=sets.num_nodes,
+        num_classes=sets.mask.shape[1],
+        classes=sets.classes,
+    )
+    check_known(codes, sets.nodes, "labels")
+    return codes[sets.nodes]
+
+
 def _hits(sets: PredictionSets, labels: Any) -> np.ndarray:
     """Whether each set holds its node's label."""
-    _sizes(sets)
-    checked = check_labels(labels, num_nodes=sets.num_nodes, num_classes=sets.mask.shape[1])
-    check_known(checked, sets.nodes, "labels")
-    return sets.mask[np.arange(len(sets)), checked[sets.nodes]]
+    own = _own(sets, labels)
+    return sets.mask[np.arange(len(sets)), own]
 
 
 def coverage(sets: PredictionSets, labels: Any) -> float:
@@ -87,10 +102,9 @@ def sscv(
 
 
 def class_coverage(sets: PredictionSets, labels: Any) -> np.ndarray:
-    """Coverage of each class (K,); nan for a class without nodes."""
-    hits = _hits(sets, labels)
-    own = np.asarray(check_labels(labels, num_nodes=sets.num_nodes, num_classes=sets.mask.shape[1]))
-    own = own[sets.nodes]
+    """Coverage of each class (K,), in the order of `sets.classes`; nan for one without nodes."""
+    own = _own(sets, labels)
+    hits = sets.mask[np.arange(len(sets)), own]
     count = np.bincount(own, minlength=sets.mask.shape[1])
     hit = np.bincount(own, weights=hits, minlength=sets.mask.shape[1])
     return np.divide(hit, count, out=np.full(len(count), np.nan), where=count > 0)
@@ -100,3 +114,51 @@ def class_gap(sets: PredictionSets, labels: Any, alpha: float) -> float:
     """Mean over classes of |coverage - (1 - alpha)|."""
     target = 1 - float(check_alpha(alpha))
     return float(np.nanmean(np.abs(class_coverage(sets, labels) - target)))
+
+
+def group_coverage(sets: PredictionSets, labels: Any, groups: Any) -> dict[Hashable, float]:
+    """Coverage of each group of nodes, such as regions; no guarantee is made for any of them.
+
+    Parameters
+    ----------
+    sets, labels
+    groups : array (n,)
+        The group of each node of the graph: anything hashable. Nodes without one (None, NaN)
+        make a group None.
+
+    Returns
+    -------
+    dict
+        Groups that have a set, in the order in which they first occur among the sets.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[True, False], [False, True], [True, True]]))
+    >>> group_coverage(sets, [0, 0, 1], ["north", "south", "north"])
+    {'north': 1.0, 'south': 0.0}
+    """
+    hits = _hits(sets, labels)
+    listed = _listed(groups, sets.num_nodes)
+    of_group: dict[Hashable, list[int]] = {}
+    for row, node in enumerate(sets.nodes.tolist()):
+        try:
+            of_group.setdefault(listed[node], []).append(row)
+        except TypeError:
+            raise SnapsError(
+                f"'groups' must be hashable, got {shown(listed[node])} at node {node}"
+            ) from None
+    return {group: float(hits[rows].mean()) for group, rows in of_group.items()}
+
+
+def _listed(groups: Any, num_nodes: int) -> list[Any]:
+    """The group of each node as Python's own values, None where there is none."""
+    # Not as an array: NumPy would take tuples for rows.
+    values = groups if isinstance(groups, (list, tuple)) else None
+    if values is None:
+        array = groups if np.ma.isMaskedArray(groups) else as_array(groups, "groups")
+        if array.ndim != 1:
+            raise SnapsError(f"'groups' must have shape ({num_nodes},), got {array.shape}")
+        values = array.tolist()
+    if len(values) != num_nodes:
+        raise SnapsError(f"'groups' must have shape ({num_nodes},), got ({len(values)},)")
+    return [None if is_missing(value) else value for value in values]

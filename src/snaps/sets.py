@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import operator
 import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_integer, check_nodes, to_numpy
+from snaps._checks import check_integer, check_nodes, check_path, shown, to_numpy
+from snaps._classes import check_classes
 from snaps._errors import SnapsError, require
-from snaps._files import atomic_path
-from snaps.graph import MOST_NODES, check_ids
+from snaps._files import atomic_path, check_writable
+from snaps._ids import check_ids
+from snaps.graph import MOST_NODES
+
+_FORMATS = (".parquet", ".csv", ".jsonl")
+_BLOCK = 65_536  # rows of text made at a time
+_FEW = 6  # classes that are shown by name
+
+
+class _OutOfRange(SnapsError, IndexError):
+    """A position beyond the sets; an IndexError too, as Python expects of what has a length."""
 
 
 class PredictionSets:
-    """One set of labels a node.
+    """One set of labels per node.
 
     Parameters
     ----------
@@ -26,6 +43,8 @@ class PredictionSets:
         The nodes' own names; their positions by default.
     num_nodes : int, optional
         Number of nodes of the graph, which labels must match in `snaps.metrics`.
+    classes : list of K integers or strings, optional
+        The names of the labels; 0, ..., K - 1 by default.
 
     Examples
     --------
@@ -34,9 +53,20 @@ class PredictionSets:
     PredictionSets(2 nodes, 3 classes, mean size 1.50)
     >>> sets[0], sets.sizes
     (array([0, 2]), array([2, 1]))
+    >>> named = PredictionSets(sets.mask, classes=["cat", "dog", "fox"])
+    >>> for labels in named[0:1]:
+    ...     print(labels)
+    ['cat' 'fox']
     """
 
-    def __init__(self, mask: Any, nodes: Any = None, ids: Any = None, num_nodes: int | None = None):
+    def __init__(
+        self,
+        mask: Any,
+        nodes: Any = None,
+        ids: Any = None,
+        num_nodes: int | None = None,
+        classes: Any = None,
+    ):
         self.mask = to_numpy(mask, "mask")
         if self.mask.ndim != 2 or self.mask.dtype != bool:
             raise SnapsError(
@@ -56,6 +86,9 @@ class PredictionSets:
                 raise SnapsError(
                     f"'{name}' must have one entry a set ({len(self.mask)}), got {len(array)}"
                 )
+        num_classes = self.mask.shape[1]
+        default = np.arange(num_classes)
+        self.classes = default if classes is None else check_classes(classes, num_classes)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -63,38 +96,210 @@ class PredictionSets:
         return self.mask.sum(axis=1)
 
     def labels(self) -> list[np.ndarray]:
-        """The sets as a list of label arrays."""
-        return np.split(np.nonzero(self.mask)[1], np.cumsum(self.sizes)[:-1]) if len(self) else []
+        """The sets as a list of arrays of labels, by name."""
+        names = self.classes[np.nonzero(self.mask)[1]]
+        return np.split(names, np.cumsum(self.sizes)[:-1]) if len(self) else []
 
     def __len__(self) -> int:
         return len(self.mask)
 
-    def __getitem__(self, i: int) -> np.ndarray:
-        """Labels of the i-th set."""
-        return np.flatnonzero(self.mask[i])
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """The labels of each set."""
+        return iter(self.labels())
+
+    def __getitem__(self, key: Any) -> Any:
+        """Labels of the i-th set; or the sets of a slice, of some positions or of a mask."""
+        if isinstance(key, slice):
+            return self._some(np.arange(len(self))[key])
+        if _is_position(key):
+            return self.classes[self.mask[self._within(operator.index(key))]]
+        try:
+            places = to_numpy(key, "sets[...]")
+        except SnapsError:
+            places = np.empty((), object)
+        if places.dtype == bool and places.shape == (len(self),):
+            places = np.flatnonzero(places)
+        if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
+            raise SnapsError(
+                "'sets[...]' must be a position, a slice, a list of positions or a boolean mask "
+                f"({len(self)},), got {shown(key)}"
+            )
+        return self._some(np.array([self._within(i) for i in places.tolist()], np.int64))
+
+    def _within(self, i: int) -> int:
+        n = len(self)
+        if not -n <= i < n:
+            raise _OutOfRange(f"'sets[...]' must lie from {-n} to {n - 1}, got {i}")
+        return i % n
+
+    def _some(self, places: np.ndarray) -> PredictionSets:
+        return PredictionSets(
+            self.mask[places], self.nodes[places], self.ids[places], self.num_nodes, self.classes
+        )
 
     def __repr__(self) -> str:
         size = f"{self.sizes.mean():.2f}" if len(self) else "nan"
-        return f"PredictionSets({len(self)} nodes, {self.mask.shape[1]} classes, mean size {size})"
+        classes = f"{self.mask.shape[1]} classes"
+        named = not np.array_equal(self.classes, np.arange(len(self.classes)))
+        if named and len(self.classes) <= _FEW:
+            classes += f" {shown(self.classes.tolist())}"
+        return f"PredictionSets({len(self)} nodes, {classes}, mean size {size})"
 
     def to_pandas(self) -> Any:
-        """A DataFrame with columns id, labels and size."""
+        """A DataFrame with columns id, labels (by name) and size."""
         pandas = require("pandas", "all")
         return pandas.DataFrame({"id": self.ids, "labels": self.labels(), "size": self.sizes})
 
-    def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write columns id, labels (list<int32>) and size (int32), whole or not at all."""
-        import pyarrow as pa
+    def to_parquet(
+        self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Write columns id, labels and size (int32), whole or not at all.
+
+        Labels are a list<int32>, list<int64> if they don't fit, or list<string> if they are names.
+
+        Parameters
+        ----------
+        path : path
+        metadata : mapping of str to str, optional
+            Kept as key-value metadata of the file's schema.
+        """
         import pyarrow.parquet as pq
 
-        offsets = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int32)
-        values = np.nonzero(self.mask)[1].astype(np.int32)
-        table = pa.table(
-            {
-                "id": pa.array(self.ids),
-                "labels": pa.ListArray.from_arrays(pa.array(offsets), pa.array(values)),
-                "size": pa.array(self.sizes.astype(np.int32)),
-            }
-        )
+        table = self._table(_check_metadata(metadata))
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary)
+
+    def write(
+        self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Write columns id, labels and size in the format that the file's name tells.
+
+        ``.parquet``
+            See `to_parquet`.
+        ``.csv``
+            Labels are joined by ``;``. A name that holds ``;``, quotes or a line break is itself
+            quoted as in CSV, so that any names come back: a field is read by
+            ``next(csv.reader([field], delimiter=";"), [])``. No set is an empty field.
+        ``.jsonl``
+            One JSON object per line: ``{"id": "a", "labels": [0, 2], "size": 2}``.
+        ``-``
+            CSV on standard output.
+
+        Parameters
+        ----------
+        path : path
+        metadata : mapping of str to str, optional
+            Kept by Parquet alone.
+        """
+        kind = check_output(path)
+        if kind == ".parquet":
+            self.to_parquet(path, metadata)
+            return
+        _check_metadata(metadata)
+        blocks = self._json_blocks() if kind == ".jsonl" else self._csv_blocks()
+        if kind == "-":
+            sys.stdout.flush()
+            for block in blocks:
+                _write_out(block)
+            sys.stdout.flush()
+            return
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            file.writelines(blocks)
+
+    def _lists(self, names: Any) -> Any:
+        """The sets as an Arrow array of lists of these names."""
+        import pyarrow as pa
+
+        offsets = np.concatenate([[0], np.cumsum(self.sizes)])
+        values = names.take(pa.array(np.nonzero(self.mask)[1]))
+        if offsets[-1] > np.iinfo(np.int32).max:
+            return pa.LargeListArray.from_arrays(pa.array(offsets), values)
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+
+    def _table(self, metadata: dict[str, str] | None) -> Any:
+        import pyarrow as pa
+
+        names = self.classes
+        if names.dtype.kind != "U" and (names == names.astype(np.int32)).all():
+            names = names.astype(np.int32)
+        columns = {
+            "id": pa.array(self.ids),
+            "labels": self._lists(pa.array(names)),
+            "size": pa.array(self.sizes.astype(np.int32)),
+        }
+        return pa.table(columns).replace_schema_metadata(metadata)
+
+    def _csv_blocks(self) -> Iterator[bytes]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        from pyarrow.csv import WriteOptions, write_csv
+
+        names = pa.array([_quoted(name) for name in self.classes.tolist()], pa.string())
+        for start in range(0, max(len(self), 1), _BLOCK):
+            some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
+            columns = {
+                "id": pa.array(some.ids),
+                "labels": pc.binary_join(some._lists(names), ";"),
+                "size": pa.array(some.sizes),
+            }
+            out = pa.BufferOutputStream()
+            write_csv(pa.table(columns), out, WriteOptions(include_header=start == 0))
+            yield out.getvalue().to_pybytes()
+
+    def _json_blocks(self) -> Iterator[bytes]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = pa.array(map(json.dumps, self.classes.tolist()), pa.string())
+        for start in range(0, len(self), _BLOCK):
+            some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
+            labels = pc.binary_join(some._lists(names), ", ")
+            rows = zip(some.ids.tolist(), labels.to_pylist(), some.sizes.tolist(), strict=True)
+            lines = [
+                f'{{"id": {json.dumps(id)}, "labels": [{inside}], "size": {size}}}\n'
+                for id, inside, size in rows
+            ]
+            yield "".join(lines).encode()
+
+
+def _is_position(key: Any) -> bool:
+    whole = not isinstance(key, (bool, np.bool_)) and hasattr(key, "__index__")
+    return whole and getattr(key, "ndim", 0) == 0
+
+
+def check_output(path: str | os.PathLike[str]) -> str:
+    """The format that `PredictionSets.write` would write, if it can: a suffix, or - for stdout."""
+    if str(path) == "-":
+        return "-"
+    suffix = Path(check_path(path)).suffix.lower()
+    if suffix not in _FORMATS:
+        raise SnapsError(
+            f"'path' must end in {', '.join(_FORMATS)}, or be - for standard output, "
+            f"got {shown(str(path))}"
+        )
+    check_writable(path)
+    return suffix
+
+
+def _check_metadata(metadata: Any) -> dict[str, str] | None:
+    if metadata is None:
+        return None
+    if isinstance(metadata, Mapping):
+        if all(isinstance(text, str) for pair in metadata.items() for text in pair):
+            return dict(metadata)
+    raise SnapsError(f"'metadata' must map strings to strings, got {shown(metadata)}")
+
+
+def _quoted(name: int | str) -> str:
+    """A name as a field of a CSV line with ; between fields."""
+    line = io.StringIO()
+    csv.writer(line, delimiter=";", lineterminator="\r\n").writerow([name])
+    return line.getvalue().removesuffix("\r\n")
+
+
+def _write_out(block: bytes) -> None:
+    """Write to standard output, in UTF-8 wherever it takes bytes."""
+    if hasattr(sys.stdout, "buffer"):
+        sys.stdout.buffer.write(block)
+    else:
+        sys.stdout.write(block.decode())

@@ -1,0 +1,251 @@
+"""The files of a graph folder as columns and arrays; nothing here knows a `Graph`."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps._checks import check_path
+from snaps._errors import SnapsError, SnapsWarning
+from snaps._files import features_from_arrays, read_npz
+from snaps._ids import check_ids, locate
+
+FEATURE_FILES = ("features.npz", "features.npy")
+
+
+class Columns:
+    """A Parquet file, or a folder of part files, whose columns are read when asked for.
+
+    Part files may differ in what they leave out and in number types. Folders of part files may be
+    partitioned in the way of Hive (``role=calib/``); folders above them tell nothing.
+    """
+
+    def __init__(self, path: Path):
+        import pyarrow as pa
+        from pyarrow.dataset import dataset
+
+        if not path.exists():
+            raise SnapsError(f"cannot read '{path}': no such file")
+        self.path, self.file = path, path.name
+        options: dict[str, Any] = {"format": "parquet"}
+        if path.is_dir():
+            options |= {"partitioning": "hive", "partition_base_dir": str(path)}
+        try:
+            parts = dataset(path, **options)
+            schemas = [parts.schema, *(part.physical_schema for part in parts.get_fragments())]
+            schema = pa.unify_schemas(list(map(_decoded, schemas)), promote_options="permissive")
+            self._data = dataset(path, schema, **options)
+            self._rows = self._data.count_rows()
+            self.types = dict(zip(schema.names, schema.types, strict=True))
+        except Exception as error:  # pyarrow raises whatever flipped bits suggest
+            raise self._damaged() from error
+
+    def _damaged(self) -> SnapsError:
+        what = "damaged or not a Parquet file"
+        if self.path.is_dir():
+            what = "a file in it is damaged, not Parquet or unlike the others"
+        return SnapsError(f"cannot read '{self.path}': {what}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.types
+
+    def read(self, names: list[str], *, nulls: bool = False) -> list[Any]:
+        """Columns by name, as Arrow arrays."""
+        for name in names:
+            if name not in self.types:
+                found = ", ".join(self.types) or "none"
+                raise SnapsError(f"{self.file} must have a column '{name}', got {found}")
+        try:
+            table = self._data.to_table(names)
+            table.validate(full=True)
+            if table.num_rows != self._rows:
+                raise ValueError("columns of unlike length")
+        except Exception as error:
+            raise self._damaged() from error
+        columns = [column.combine_chunks() for column in table.columns]
+        for name, column in zip(names, columns, strict=True):
+            if column.null_count and not nulls:
+                row = int(np.flatnonzero(null_mask(column))[0])
+                raise SnapsError(f"{self.title(name)} must not be null, got null in row {row}")
+        return columns
+
+    def title(self, name: str) -> str:
+        """A column as messages call it."""
+        return f"{self.file} column '{name}'"
+
+    def ids(self, name: str) -> np.ndarray:
+        """A column of integers or of strings."""
+        import pyarrow.types as types
+
+        (column,) = self.read([name])
+        if types.is_integer(column.type):
+            return column.to_numpy()
+        if is_text(column.type) or len(column) == 0:
+            return np.array(column.to_pylist(), dtype=str)
+        raise SnapsError(f"{self.title(name)} must be integers or strings, got {column.type}")
+
+    def numbers(self, names: list[str]) -> np.ndarray:
+        """Columns of numbers as a table (n, columns)."""
+        columns = self.read(names)
+        for name, column in zip(names, columns, strict=True):
+            if len(column) and not _is_number(column.type):
+                raise SnapsError(f"{self.title(name)} must be numbers, got {column.type}")
+        return np.column_stack([column.to_numpy(zero_copy_only=False) for column in columns])
+
+    def lists(self, name: str) -> np.ndarray:
+        """A column of lists of equal length as a table (n, length)."""
+        import pyarrow.compute as pc
+        import pyarrow.types as types
+
+        (column,) = self.read([name])
+        title, kind = self.title(name), column.type
+        listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        if not listed or not _is_number(kind.value_type):
+            raise SnapsError(f"{title} must be a list of numbers, got {kind}")
+        widths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+        if (widths != widths[0]).any():
+            row = int(np.flatnonzero(widths != widths[0])[0])
+            raise SnapsError(
+                f"{title} must have lists of equal length ({widths[0]}), "
+                f"got {widths[row]} in row {row}"
+            )
+        values = column.flatten()
+        if values.null_count:
+            row = int(np.flatnonzero(null_mask(values))[0]) // widths[0]
+            raise SnapsError(f"{title} must not hold nulls, got one in row {row}")
+        return values.to_numpy(zero_copy_only=False).reshape(len(column), int(widths[0]))
+
+    def values(self, name: str) -> np.ndarray:
+        """A column of strings, numbers or booleans; null is None, or nan among floats."""
+        import pyarrow.types as types
+
+        (column,) = self.read([name], nulls=True)
+        kind = column.type
+        if types.is_floating(kind):
+            return column.to_numpy(zero_copy_only=False)
+        if not (is_text(kind) or types.is_integer(kind) or types.is_boolean(kind)):
+            if not types.is_null(kind):
+                raise SnapsError(
+                    f"{self.title(name)} must be strings, numbers or booleans, got {kind}"
+                )
+        if column.null_count:
+            return np.array([*column.to_pylist(), None], object)[:-1]
+        if is_text(kind):
+            return np.array(column.to_pylist(), str)
+        return column.to_numpy(zero_copy_only=False)
+
+
+def null_mask(column: Any) -> np.ndarray:
+    """Where an Arrow array is null."""
+    return column.is_null().to_numpy(zero_copy_only=False)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of strings."""
+    import pyarrow.types as types
+
+    return types.is_string(kind) or types.is_large_string(kind)
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return types.is_floating(kind) or types.is_integer(kind)
+
+
+def _decoded(schema: Any) -> Any:
+    """A schema with plain types for columns that are only stored in another way."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    def plain(kind: Any) -> Any:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return pa.string() if str(kind) == "string_view" else kind
+
+    return pa.schema([field.with_type(plain(field.type)) for field in schema])
+
+
+def check_folder(folder: Any) -> Path:
+    """A folder that is there."""
+    root = check_path(folder, "folder")
+    if not root.is_dir():
+        raise SnapsError(f"cannot read '{root}': no such folder")
+    return root
+
+
+def read_graph(folder: str | os.PathLike[str], *, weighted: bool) -> dict[str, Any]:
+    """Read the edges, features and ids of a graph folder: the arguments of a `Graph`."""
+    root = check_folder(folder)
+    nodes, edges = Columns(root / "nodes.parquet"), Columns(root / "edges.parquet")
+    ids = check_ids(nodes.ids("id"), nodes.title("id"))
+    if len(ids) == 0:
+        raise SnapsError(f"'{nodes.path}' must hold at least one node, got none")
+    ends = [locate(ids, edges.ids(name), edges.title(name)) for name in ("src", "dst")]
+    weights = None
+    if weighted:
+        weights = edges.numbers(["weight"])[:, 0]
+    elif "weight" in edges:
+        warnings.warn(
+            f"{edges.title('weight')} is ignored; read the folder with weighted=True to use it",
+            SnapsWarning,
+            stacklevel=3,
+        )
+    return {
+        "edges": np.stack(ends),
+        "features": _features(root, nodes, len(ids)),
+        "num_nodes": len(ids),
+        "ids": ids,
+        "edge_weights": weights,
+    }
+
+
+def _features(root: Path, nodes: Columns, num_nodes: int) -> Any:
+    beside = [root / name for name in FEATURE_FILES if (root / name).exists()]
+    places = [nodes.title("features")] if "features" in nodes else []
+    places += [path.name for path in beside]
+    if len(places) > 1:
+        raise SnapsError(f"'{root}' must have features in one place, got {' and '.join(places)}")
+    if not places:
+        return None
+    if not beside:
+        return nodes.lists("features")
+    path = beside[0]
+    features = _read_npy(path) if path.suffix == ".npy" else _read_features_npz(path)
+    if features.ndim != 2:
+        raise SnapsError(f"'{path}' must have shape (nodes, features), got {features.shape}")
+    if features.shape[0] != num_nodes:
+        raise SnapsError(
+            f"'{path}' must have one row a node ({num_nodes}), got {features.shape[0]}"
+        )
+    return features
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise TypeError("an archive of arrays")
+    except Exception as error:  # NumPy raises whatever flipped bits suggest
+        raise SnapsError(f"cannot read '{path}': damaged, or not an .npy of numbers") from error
+    return array
+
+
+def _read_features_npz(path: Path) -> Any:
+    arrays = read_npz(path)
+    if "format" in arrays:
+        try:
+            matrix = sp.load_npz(path)
+            if hasattr(matrix, "check_format"):
+                matrix.check_format(full_check=True)
+            return sp.csr_array(matrix)
+        except Exception as error:  # SciPy has no one error for what may be wrong
+            raise SnapsError(f"'{path}' must hold a valid sparse matrix: {error}") from error
+    features = features_from_arrays(arrays, path)
+    if features is None:
+        raise SnapsError(f"'{path}' must hold 'x' or 'x_data', 'x_indices', 'x_indptr', 'x_shape'")
+    return features
