@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import snaps
-from snaps._classes import check_classes, encode_labels
+from snaps._checks.classes import check_classes, encode_labels
 
 
 def encode(labels, k=3, n=None, **options):

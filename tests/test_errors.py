@@ -21,8 +21,8 @@ import small
 import snaps
 from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
 from snaps import metrics
-from snaps._classes import encode_labels
-from snaps._ids import node_positions
+from snaps._checks.classes import encode_labels
+from snaps._checks.ids import node_positions
 from snaps.folder import read_folder, write_folder
 
 N, K = NUM_NODES, small.NUM_CLASSES
@@ -248,21 +248,18 @@ PROBABILITIES = {
 
 # ---- Labels and nodes ----------------------------------------------------------------------------
 
+PASS = "pass classes=[...] in the order of the columns of probs"
 NODES = {
     "'labels' must have shape (60,), got (59,)": lambda: calibrate(labels=LABELS[1:]),
     "'labels' must have shape (60,), got (60, 3)": lambda: calibrate(labels=np.eye(K)[LABELS]),
-    "'labels' must be integers with -1 where unknown, got float64": lambda: calibrate(
-        labels=changed(LABELS.astype(float), 50, np.nan)
+    "'nodes' must be labelled, got 1 without a label (first: 0) ": lambda: calibrate(
+        labels=[None, *LABELS[1:]]
     ),
-    "'labels' must be an array of numbers, got None": lambda: calibrate(labels=[None, *LABELS[1:]]),
-    "'labels' must be integers with -1 where unknown, got <U1": lambda: calibrate(
-        labels=LABELS.astype("U1")
+    f"'labels' must lie from 0 to 2, or be -1 where unknown, got 3 at node 9; {PASS}": lambda: (
+        calibrate(labels=changed(LABELS, 9, 3))
     ),
-    "'labels' must lie from 0 to 2, or be -1 where unknown, got 3 at node 9": lambda: calibrate(
-        labels=changed(LABELS, 9, 3)
-    ),
-    "'labels' must lie from 0 to 2, or be -1 where unknown, got -2 at node 0": lambda: calibrate(
-        labels=changed(LABELS, 0, -2)
+    f"'labels' must lie from 0 to 2, or be -1 where unknown, got -2 at node 0; {PASS}": lambda: (
+        calibrate(labels=changed(LABELS, 0, -2))
     ),
     "'nodes' must hold at least one node, got none": lambda: calibrate(nodes=[]),
     "'nodes' must lie from 0 to 59, got 60": lambda: calibrate(nodes=[0, 60]),
@@ -465,9 +462,12 @@ PREDICTION = {
         small.calibrated(tune_nodes=np.arange(30, 40)).evaluate(LABELS, TEST)
     ),
     "'node' must be an integer from 0 to 59, got 60": lambda: small.calibrated().explain(60),
-    "'node' must be an integer from 0 to 59, got 'node-7'": lambda: small.calibrated(
+    "'node' must name nodes of the graph, got node-77": lambda: small.calibrated(
         named=True
-    ).explain("node-7"),
+    ).explain("node-77"),
+    "'node' must be of the type of the nodes' ids, got <U6": lambda: small.calibrated().explain(
+        "node-7"
+    ),
 }
 
 # ---- Splits --------------------------------------------------------------------------------------
@@ -565,7 +565,7 @@ BANNERS = {
     [pytest.param(m, c, id=f"{b}: {m[:70]}") for b, t in BANNERS.items() for m, c in t.items()],
 )
 def test_message(message, call):
-    assert complaint(call) == message
+    assert complaint(call) == message.rstrip()
 
 
 @pytest.mark.parametrize("metric", ["size", "size_nonempty", "empty"])

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 import small
 import snaps
-from snaps._ids import node_positions
+from snaps._checks.ids import node_positions
 from snaps.folder import write_folder
 
 EDGES = np.array([[0, 1, 1, 3, 2], [1, 0, 2, 3, 1]])  # twice 0-1, twice 1-2, a loop; 4 is alone
@@ -527,7 +527,7 @@ def test_from_parquet(tmp_path, features):
 
 def test_the_graph_knows_nothing_of_folders():
     """`snaps.folder` knows `Graph`: imports go one way."""
-    for module in (snaps.graph, snaps._parquet, snaps._ids):
+    for module in (snaps.graph, snaps._parquet, snaps._checks.ids):
         imports = re.findall(r"(?:from|import) (snaps\S*)", Path(module.__file__).read_text())
         assert imports and "snaps.folder" not in imports
         assert module is snaps.graph or "snaps.graph" not in imports

@@ -122,16 +122,15 @@ class Estimator:
         -------
         self
         """
-        scorer = self.scorer()
-        inputs = self.read_inputs(graph, probs, similarity, logits)
         return self._calibrate(
-            scorer, inputs, labels, nodes, tune_nodes=tune_nodes, known_nodes=known_nodes,
-            groups=groups, classes=classes,
+            (graph, probs, similarity, logits), labels, nodes, tune_nodes=tune_nodes,
+            known_nodes=known_nodes, groups=groups, classes=classes,
         )  # fmt: skip
 
-    def _calibrate(
-        self, scorer: Scorer, inputs: Inputs, labels: Any, nodes: Any, **roles: Any
-    ) -> Self:
+    def _calibrate(self, given: tuple[Any, ...], labels: Any, nodes: Any, **roles: Any) -> Self:
+        """`given` goes to `read_inputs`, the rest to `Roles.read`."""
+        scorer = self.scorer()
+        inputs = self.read_inputs(*given)
         tune = check_alpha(self.alpha) if scorer.needs_tuning else None
         read = Roles.read(
             inputs.graph, inputs.num_classes, labels, nodes, tune=tune, seed=self.seed, **roles
@@ -358,7 +357,8 @@ class Estimator:
             mask = state.calibration.p_values(scores, groups, draws) > float(level)
         else:
             mask = state.calibration.contains(scores, level, groups)
-        return PredictionSets(mask, wanted, inputs.graph.ids[wanted], inputs.num_nodes)
+        ids = inputs.graph.ids[wanted]
+        return PredictionSets(mask, wanted, ids, inputs.num_nodes, roles.classes)
 
     def predict_p(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
         """Conformal p-values (m, K); a label is in the set at alpha when its p-value is above.

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import check_path
+from snaps._checks.ids import check_ids, locate
 from snaps._errors import SnapsError, SnapsWarning
 from snaps._files import features_from_arrays, read_npz
-from snaps._ids import check_ids, locate
 
 FEATURE_FILES = ("features.npz", "features.npy")
 

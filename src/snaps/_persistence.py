@@ -25,16 +25,17 @@ from snaps._checks import (
     check_weights,
     shown,
 )
+from snaps._checks.ids import check_ids
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Labelled
-from snaps._files import atomic_path, read_npz
+from snaps._files import atomic_path, csr_from_arrays, features_from_arrays, read_npz
 from snaps._inputs import Inputs
 from snaps._parts import Context, Links, Similar
 from snaps._randomness import node_keys
 from snaps._roles import Groups, Roles
 from snaps._state import State
 from snaps.calibration import Calibration
-from snaps.graph import Graph, check_ids, csr_from_arrays, features_from_arrays
+from snaps.graph import Graph
 from snaps.pooling import PARTS, FittedPooling
 from snaps.scorers import FittedMixing
 from snaps.scores import APS, RAPS, SAPS, THR, Score, check_score
@@ -139,7 +140,7 @@ def _pack_data(inputs: Inputs, scorer: Any, arrays: Arrays) -> Header:
             continue
         arrays |= _pack_csr(f"near{len(near)}", matrix)
         near.append({"kind": type(recipe).__name__, **asdict(recipe)})
-    return {"directed": graph.directed, "near": near}
+    return {"directed": graph.directed, "weighted": graph.weighted, "near": near}
 
 
 def _pack_csr(name: str, matrix: sp.csr_array) -> Arrays:
@@ -277,6 +278,7 @@ def _unpack_data(header: Header, arrays: Arrays, num_classes: int) -> Inputs:
         features_from_arrays(arrays, "it"),
         ids=arrays["ids"],
         directed=bool(header["directed"]),
+        weighted=bool(header["weighted"]),
         self_loops=True,
     )
     probs = arrays["probs"]

@@ -13,14 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from snaps._checks import (
-    check_disjoint,
-    check_integer,
-    check_known,
-    check_labels,
-    check_nodes,
-    shown,
-)
+from snaps._checks import check_disjoint, check_integer, check_known, shown
+from snaps._checks.classes import encode_labels
+from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Keys, Labelled
 from snaps._randomness import TUNE_STREAM, locate_keys, smallest
@@ -221,15 +216,14 @@ class Roles:
 
 def read_nodes(graph: Graph, nodes: Any, name: str, empty: bool = False) -> np.ndarray:
     """Positions of the nodes that a user names: by position, mask or, where they are text, id."""
-    return check_nodes(nodes, name, num_nodes=graph.num_nodes, empty=empty)
+    return node_positions(graph.ids, nodes, name, empty=empty)
 
 
 def read_labels(
     labels: Any, num_nodes: int, num_classes: int, classes: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Labels as columns of probabilities, -1 where unknown, and the names of the columns."""
-    codes = check_labels(labels, num_nodes=num_nodes, num_classes=num_classes)
-    return codes, np.arange(num_classes)
+    return encode_labels(labels, num_nodes=num_nodes, num_classes=num_classes, classes=classes)
 
 
 def _cut(kind: type[Kind], graph: Graph, codes: np.ndarray, places: np.ndarray) -> Kind:
@@ -269,4 +263,6 @@ def _check_same(graph: Graph, nodes: Labelled, codes: np.ndarray) -> None:
 
 def read_node(graph: Graph, node: Any) -> int:
     """Position of the one node that a user names."""
+    if isinstance(node, str):
+        return int(locate(graph.ids, check_ids([node], "'node'"), "'node'")[0])
     return check_integer(node, "node", low=0, high=graph.num_nodes - 1)

@@ -41,10 +41,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import check_path, shown, to_numpy
-from snaps._classes import check_classes, encode_labels, plain_labels
+from snaps._checks.classes import check_classes, encode_labels, plain_labels
+from snaps._checks.ids import check_ids
 from snaps._errors import SnapsError
 from snaps._files import atomic_path
-from snaps._ids import check_ids
 from snaps._parquet import FEATURE_FILES, Columns, check_folder, is_text, null_mask
 from snaps.graph import Graph
 

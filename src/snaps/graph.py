@@ -11,9 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import check_flag, check_integer, shown, to_numpy
+from snaps._checks.features import check_features, from_torch_sparse, is_torch_sparse
+from snaps._checks.ids import check_ids, locate
 from snaps._errors import SnapsError
 from snaps._files import csr_from_arrays, features_from_arrays, read_npz
-from snaps._ids import check_ids, locate
 from snaps._parquet import read_graph
 from snaps._randomness import node_keys
 
@@ -244,54 +245,14 @@ def graph_from_arrays(arrays: Mapping[str, np.ndarray], path: Any, **options: An
     return Graph(adjacency, features_from_arrays(arrays, path), **options)
 
 
-def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr_array:
-    """Features as a float array (n, d), dense or CSR, all finite."""
-    if _is_torch_sparse(features):
-        features = _from_torch_sparse(features, name)
-    if sp.issparse(features):
-        table = sp.csr_array(features)
-        if not table.has_canonical_format:
-            table = table.copy()  # or the user's own matrix would change
-            table.sum_duplicates()
-        values = table.data
-    else:
-        table = values = to_numpy(features, name)
-    if table.ndim != 2 or 0 in table.shape:
-        raise SnapsError(f"'{name}' must have shape (nodes, features), got {table.shape}")
-    if values.dtype.kind not in "fiub":
-        raise SnapsError(f"'{name}' must hold numbers, got {values.dtype}")
-    if values.dtype not in (np.float32, np.float64):
-        table = table.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        bad = int(np.flatnonzero(~np.isfinite(values).reshape(-1))[0])
-        if sp.issparse(table):
-            row = int(np.searchsorted(table.indptr, bad, side="right")) - 1
-        else:
-            row = bad // table.shape[1]
-        raise SnapsError(f"'{name}' must be finite, got {values.reshape(-1)[bad]} in row {row}")
-    return table
-
-
-def _is_torch_sparse(value: Any) -> bool:
-    return hasattr(value, "detach") and str(value.layout) != "torch.strided"
-
-
-def _from_torch_sparse(tensor: Any, name: str) -> sp.coo_array:
-    if tensor.dim() != 2:
-        raise SnapsError(f"'{name}' must have two dimensions, got shape {tuple(tensor.shape)}")
-    coo = tensor.detach().cpu().to_sparse_coo().coalesce()
-    row, column = coo.indices().numpy()
-    return sp.coo_array((to_numpy(coo.values(), name), (row, column)), shape=tuple(coo.shape))
-
-
 def _edge_list(
     edges: Any, weighted: bool, edge_weights: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int | None]:
     """Sources, targets, weights if there are any, and the number of nodes if `edges` tells."""
     if edge_weights is not None and not weighted:
         raise SnapsError("'weighted' must be True to use 'edge_weights', got False")
-    if _is_torch_sparse(edges):
-        edges = _from_torch_sparse(edges, "edges")
+    if is_torch_sparse(edges):
+        edges = from_torch_sparse(edges, "edges")
     if sp.issparse(edges):
         if edge_weights is not None:
             raise SnapsError("'edge_weights' must be left out when 'edges' is a matrix of weights")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import as_array, check_alpha, check_known, shown
-from snaps._classes import encode_labels, is_missing
+from snaps._checks.classes import encode_labels, is_missing
 from snaps._errors import SnapsError
 from snaps.sets import PredictionSets
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import check_integer, check_nodes, check_path, shown, to_numpy
-from snaps._classes import check_classes
+from snaps._checks.classes import check_classes
+from snaps._checks.ids import check_ids
 from snaps._errors import SnapsError, require
 from snaps._files import atomic_path, check_writable
-from snaps._ids import check_ids
 from snaps.graph import MOST_NODES
 
 _FORMATS = (".parquet", ".csv", ".jsonl")

@@ -13,10 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import check_flag, check_integer, check_nodes, check_seed, to_numpy
+from snaps._checks.features import check_features
 from snaps._errors import SnapsError
 from snaps._progress import track
 from snaps._randomness import CANDIDATE_STREAM, node_keys, smallest
-from snaps.graph import check_features
 
 Table = Any  # ndarray or csr_array
 

@@ -16,11 +16,12 @@ from snaps._checks import (
     shown,
     to_numpy,
 )
+from snaps._checks.features import check_features
 from snaps._errors import SnapsError
 from snaps._estimators import Estimator
 from snaps._inputs import Inputs
 from snaps._parts import Similar
-from snaps.graph import Graph, check_features
+from snaps.graph import Graph
 from snaps.scorers import ETA_GRID, Mixing
 from snaps.similarity import similarity_graph
 
@@ -171,19 +172,18 @@ class EmbeddedSNAPS(Estimator):
         -------
         self
         """
-        scorer = self.scorer()
-        inputs = self.read_inputs(features, probs, similarity, logits)
+        self.scorer()
+        items = _items(features)
         if reference is not None:
             if similarity is not None:
                 raise SnapsError("'reference' must not be given beside 'similarity', got both")
-            near = neighbours(
-                inputs.graph.features, self.k, weighting=self.weighting, reference=reference,
-                ids=inputs.keys,
+            similarity = neighbours(
+                items.features, self.k, weighting=self.weighting, reference=reference,
+                ids=items.keys,
             )  # fmt: skip
-            inputs = Inputs(inputs.graph, inputs.probs, near)
         return self._calibrate(
-            scorer, inputs, labels, nodes, tune_nodes=tune_nodes, known_nodes=known_nodes,
-            reference=reference, groups=groups, classes=classes,
+            (items, probs, similarity, logits), labels, nodes, tune_nodes=tune_nodes,
+            known_nodes=known_nodes, reference=reference, groups=groups, classes=classes,
         )  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from snaps._checks import check_labels, check_probs
+from snaps._checks.features import check_features
 from snaps._errors import SnapsError
 from snaps._files import atomic_path, read_npz
-from snaps.graph import check_features
 
 
 # Without eq=False two of them would be compared array by array, which raises.

@@ -1,0 +1,53 @@
+"""Features: dense or sparse tables of numbers, from any library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps._checks import to_numpy
+from snaps._errors import SnapsError
+
+
+def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr_array:
+    """Features as a float array (n, d), dense or CSR, all finite."""
+    if is_torch_sparse(features):
+        features = from_torch_sparse(features, name)
+    if sp.issparse(features):
+        table = sp.csr_array(features)
+        if not table.has_canonical_format:
+            table = table.copy()  # or the user's own matrix would change
+            table.sum_duplicates()
+        values = table.data
+    else:
+        table = values = to_numpy(features, name)
+    if table.ndim != 2 or 0 in table.shape:
+        raise SnapsError(f"'{name}' must have shape (nodes, features), got {table.shape}")
+    if values.dtype.kind not in "fiub":
+        raise SnapsError(f"'{name}' must hold numbers, got {values.dtype}")
+    if values.dtype not in (np.float32, np.float64):
+        table = table.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        bad = int(np.flatnonzero(~np.isfinite(values).reshape(-1))[0])
+        if sp.issparse(table):
+            row = int(np.searchsorted(table.indptr, bad, side="right")) - 1
+        else:
+            row = bad // table.shape[1]
+        raise SnapsError(f"'{name}' must be finite, got {values.reshape(-1)[bad]} in row {row}")
+    return table
+
+
+def is_torch_sparse(value: Any) -> bool:
+    """Whether this is a torch tensor in a sparse layout."""
+    return hasattr(value, "detach") and str(value.layout) != "torch.strided"
+
+
+def from_torch_sparse(tensor: Any, name: str) -> sp.coo_array:
+    """A sparse torch tensor as a SciPy matrix."""
+    if tensor.dim() != 2:
+        raise SnapsError(f"'{name}' must have two dimensions, got shape {tuple(tensor.shape)}")
+    coo = tensor.detach().cpu().to_sparse_coo().coalesce()
+    row, column = coo.indices().numpy()
+    return sp.coo_array((to_numpy(coo.values(), name), (row, column)), shape=tuple(coo.shape))

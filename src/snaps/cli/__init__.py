@@ -1,0 +1,89 @@
+"""The commands, a file each. Results go to stdout or --out, progress and notes to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from snaps.cli.calibrate import calibrate
+from snaps.cli.datasets import app as datasets_app
+from snaps.cli.demo import demo
+from snaps.cli.evaluate import evaluate
+from snaps.cli.predict import predict
+from snaps.cli.reproduce import reproduce
+
+app = typer.Typer(
+    name="snaps",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Guaranteed prediction sets for node classifiers.",
+    epilog="Start with: snaps demo",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog="Example: snaps predict mygraph --alpha 0.05 --out sets.parquet")(predict)
+app.command(epilog="Example: snaps calibrate mygraph --alpha 0.05 --out model.snaps")(calibrate)
+app.command(epilog="Example: snaps evaluate mygraph --splits 100 --alpha 0.05 --alpha 0.1")(
+    evaluate
+)
+app.command(epilog="Example: snaps demo --out demo")(demo)
+app.add_typer(datasets_app)
+app.command(epilog="Example: snaps reproduce table1 --datasets cora_ml,citeseer")(reproduce)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from snaps import __version__
+
+        print(f"snaps {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.")] = False,
+) -> None:
+    pass
+
+
+def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    print(f"snaps: note: {message}", file=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command; every error is one line on stderr and exit code 2 (1 if it is our fault)."""
+    from snaps._errors import SnapsError, SnapsWarning
+
+    # Threads that wait for work should sleep: by default they spin, and processors with them.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    given = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"] or ["--help"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", SnapsWarning)
+        warnings.showwarning = _show_warning
+        try:
+            code = app(given, prog_name="snaps", standalone_mode=False)
+            sys.stdout.flush()
+        except BrokenPipeError:  # who read stdout has gone, as head does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            usage = getattr(error, "format_message", None)  # of typer's own errors
+            if usage is not None or isinstance(error, SnapsError):
+                text, code = f"error: {usage() if usage else error}", 2
+            else:
+                kind = type(error).__name__
+                text, code = f"unexpected {kind}: {error} (--debug shows details)", 1
+            print("snaps:", " ".join(text.split()), file=sys.stderr)
+        sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,201 @@
+"""What several commands share: options, and how a folder becomes an estimator."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from snaps._estimators import Estimator
+    from snaps.folder import Folder
+
+
+class Method(StrEnum):
+    SNAPS = "snaps"
+    POOLED = "pooled"
+    DAPS = "daps"
+    SPLIT = "split"
+
+
+class ScoreName(StrEnum):
+    aps = "aps"
+    raps = "raps"
+    saps = "saps"
+    thr = "thr"
+
+
+FolderArgument = Annotated[
+    Path,
+    typer.Argument(help="Graph folder with nodes.parquet and edges.parquet.", metavar="FOLDER"),
+]
+AlphaOption = Annotated[
+    float, typer.Option(help="Miscoverage: sets hold the truth 1 - alpha often.")
+]
+SeedOption = Annotated[int, typer.Option(help="Fixes every random draw.")]
+KOption = Annotated[int, typer.Option("--k", help="Number of similar nodes.")]
+LogitsOption = Annotated[bool, typer.Option("--logits", help="The column probs holds logits.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+MethodOption = Annotated[Method, typer.Option(help="How scores are corrected.")]
+ScoreOption = Annotated[
+    ScoreName | None, typer.Option(help="The basic score; default: aps, thr for pooled.")
+]
+WeightsOption = Annotated[
+    str | None, typer.Option(help="Fixed weights: 'lam,mu' for snaps, 'mu' for daps.")
+]
+ByClassOption = Annotated[
+    bool, typer.Option("--class-conditional", help="A threshold for each class.")
+]
+GroupOption = Annotated[
+    str | None,
+    typer.Option("--group-by", help="A threshold for each value of this column of nodes.parquet."),
+]
+WeightedOption = Annotated[
+    bool, typer.Option("--weighted", help="Use the column weight of edges.parquet.")
+]
+ClassesOption = Annotated[
+    str | None,
+    typer.Option(help="Names of the columns of probs, separated by commas, in their order."),
+]
+
+
+def make_estimator(
+    method: Method,
+    score: ScoreName | None,
+    alpha: float,
+    k: int,
+    weights: str | None,
+    class_conditional: bool,
+    seed: int,
+) -> Estimator:
+    """The estimator that the options describe, its parameters checked."""
+    import snaps
+
+    scores = {
+        ScoreName.aps: snaps.APS(),
+        ScoreName.raps: snaps.RAPS(),
+        ScoreName.saps: snaps.SAPS(),
+        ScoreName.thr: snaps.THR(),
+    }
+    default = ScoreName.thr if method is Method.POOLED else ScoreName.aps
+    common: dict[str, Any] = {
+        "score": scores[score or default],
+        "seed": seed,
+        "class_conditional": class_conditional,
+    }
+    numbers = _numbers(weights, {Method.SNAPS: 2, Method.DAPS: 1}.get(method, 0), method)
+    estimator: Estimator
+    if method is Method.SNAPS:
+        pair: Any = "tune" if numbers is None else tuple(numbers)
+        estimator = snaps.SNAPS(alpha, k=k, weights=pair, **common)
+    elif method is Method.POOLED:
+        estimator = snaps.Pooled(alpha, k=k, **common)
+    elif method is Method.DAPS:
+        estimator = snaps.DAPS(alpha, weight="tune" if numbers is None else numbers[0], **common)
+    else:
+        estimator = snaps.SplitConformal(alpha, **common)
+    estimator.scorer()
+    return estimator
+
+
+def _numbers(text: str | None, count: int, method: Method) -> list[float] | None:
+    from snaps._errors import SnapsError
+
+    if text is None:
+        return None
+    rule = {2: "two numbers 'lam,mu'", 1: "one number 'mu'", 0: "left out"}[count]
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != count or count == 0:
+        raise SnapsError(f"'--weights' must be {rule} for method {method.value}, got {text!r}")
+    return numbers
+
+
+def read(folder: Path, *, group_by: str | None = None, weighted: bool = False) -> Folder:
+    """A graph folder, with a spinner."""
+    from snaps.cli._show import status
+    from snaps.folder import read_folder
+
+    with status(f"Reading {folder}"):
+        return read_folder(folder, columns=[group_by] if group_by else [], weighted=weighted)
+
+
+def class_names(data: Folder, classes: str | None) -> Any:
+    """The names of the columns of probs: the option's, else the folder's, else None."""
+    if classes is None:
+        return data.classes
+    names = [name.strip() for name in classes.split(",")]
+    if data.labels.dtype.kind in "iu" and all(name.lstrip("-").isdigit() for name in names):
+        return [int(name) for name in names]
+    return names
+
+
+def labelled_nodes(data: Folder, role: str) -> np.ndarray:
+    """Nodes with a role, all of which must have a label."""
+    from snaps._checks import shown
+    from snaps._errors import SnapsError
+
+    nodes = data.nodes(role)
+    bare = nodes[~data.labelled[nodes]]
+    if bare.size:
+        raise SnapsError(
+            f"nodes.parquet column 'label' must be given where the role is {role}, "
+            f"got null for id {shown(data.graph.ids[bare[0]].item())}"
+        )
+    return nodes
+
+
+def calibrate_folder(
+    estimator: Estimator,
+    data: Folder,
+    *,
+    group_by: str | None,
+    classes: str | None,
+    logits: bool,
+) -> Estimator:
+    """Calibrate on the nodes with role calib."""
+    from snaps._errors import SnapsError
+    from snaps._pooled import Pooled
+    from snaps.cli._show import status
+
+    calib = labelled_nodes(data, "calib")
+    if calib.size == 0:
+        raise SnapsError(
+            "nodes.parquet column 'role' must mark calibration nodes 'calib', got none"
+        )
+    near = similarity(data, estimator)
+    tunes = estimator.scorer().needs_tuning
+    with status("Calibrating"):
+        return estimator.calibrate(
+            data.graph, data.probs, data.labels, calib, data.tune_nodes if tunes else None, near,
+            logits, known_nodes=data.known_nodes if isinstance(estimator, Pooled) else None,
+            groups=data.columns[group_by] if group_by else None, classes=class_names(data, classes),
+        )  # fmt: skip
+
+
+def similarity(data: Folder, estimator: Estimator | None = None) -> Any:
+    """The similarity graph with progress, for the methods that need it."""
+    from snaps.similarity import similarity_graph
+
+    k = getattr(estimator, "k", None)
+    if k is None or data.graph.features is None:
+        return None
+    return similarity_graph(data.graph.features, k, ids=data.graph.keys, progress=True)
+
+
+def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
+    """The nodes to predict: role test, else every node that has no other use."""
+    import numpy as np
+
+    asked = data.nodes("test")
+    if asked.size:
+        return asked
+    used = [estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_]
+    used += [data.nodes("calib"), data.nodes("tune")]
+    return np.setdiff1d(np.arange(data.graph.num_nodes), np.concatenate(used))

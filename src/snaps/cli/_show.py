@@ -1,0 +1,179 @@
+"""How results look on the terminal and in JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from snaps._estimators import Estimator
+    from snaps.advisor import Advice
+    from snaps.folder import Folder
+    from snaps.sets import PredictionSets
+
+
+def status(text: str) -> Any:
+    """A spinner on stderr while something runs, if there is somebody to see it."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(text)
+
+
+def bar(label: str, total: int) -> Any:
+    """A progress bar on stderr."""
+    from snaps._progress import track
+
+    return track(True, label, total)
+
+
+def finite(value: Any) -> Any:
+    """JSON has no infinity: an infinite threshold becomes null."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if (isinstance(value, float) and value in (float("inf"), float("-inf"))) or value != value:
+        return None
+    return value
+
+
+def describe(estimator: Estimator) -> dict[str, Any]:
+    """What was calibrated, and how."""
+    import numpy as np
+
+    return {
+        "method": type(estimator).__name__,
+        "score": repr(estimator.score_),
+        "alpha": float(estimator.alpha),
+        "seed": int(estimator.seed),
+        "weights": estimator.part_weights_,
+        "threshold": finite(np.asarray(estimator.threshold_).tolist()),
+        "calibration_nodes": len(estimator.calib_nodes_),
+        "tuning_nodes": len(estimator.tune_nodes_),
+        "classes": estimator.classes_.tolist(),
+    }
+
+
+def summarise(
+    estimator: Estimator, data: Folder, sets: PredictionSets, out: str
+) -> dict[str, Any]:
+    """What was predicted; with coverage where labels are known, and a look at the pool."""
+    sizes = sets.sizes
+    summary: dict[str, Any] = {
+        "out": out,
+        **describe(estimator),
+        "sets": len(sets),
+        "size": float(sizes.mean()) if len(sets) else None,
+        "singletons": float((sizes == 1).mean()) if len(sets) else None,
+        "empty": float((sizes == 0).mean()) if len(sets) else None,
+    }
+    labelled = _to_evaluate(estimator, data, sets.nodes)
+    if labelled.size:
+        truth = estimator.evaluate(data.labels, labelled)
+        kept = ("coverage", "coverage_interval", "inside", "tied", "singleton_hit")
+        summary |= {"labelled": int(labelled.size), **{key: truth[key] for key in kept}}
+        summary |= {key: truth[key] for key in ("class_coverage", "group_coverage")}
+    if len(sets):
+        look = estimator.exchangeability(sets.nodes)
+        summary["exchangeability"] = look.to_dict()
+        if not look.alike:
+            print(f"snaps: note: {look}", file=sys.stderr)
+    return summary
+
+
+def _to_evaluate(estimator: Estimator, data: Folder, nodes: np.ndarray) -> np.ndarray:
+    """Predicted nodes that have a label and were used for nothing else."""
+    import numpy as np
+
+    used = [estimator.calib_nodes_, estimator.tune_nodes_, data.nodes("train", "valid")]
+    return np.setdiff1d(nodes[data.labelled[nodes]], np.concatenate(used))
+
+
+def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
+    """What was calibrated, in two or three lines."""
+    tuned = f", tuned on {summary['tuning_nodes']}" if summary["tuning_nodes"] else ""
+    print(f"{summary['method']} with {summary['score']}, alpha {summary['alpha']:g}", file=file)
+    print(f"calibrated on {summary['calibration_nodes']} nodes{tuned}", file=file)
+    if len(summary["weights"]) > 1:
+        listed = ", ".join(f"{name} {weight:.2f}" for name, weight in summary["weights"].items())
+        print(f"weights: {listed}", file=file)
+
+
+def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
+    """What was predicted; beside sets on stdout, the summary goes to stderr."""
+    file = sys.stderr if summary["out"] == "-" else sys.stdout
+    if as_json:
+        print(json.dumps(finite(summary)), file=file)
+        return
+    print_estimator(summary, file)
+    if summary["size"] is not None:
+        print(
+            f"{summary['sets']} sets, mean size {summary['size']:.3f}, "
+            f"{summary['singletons']:.1%} single labels, {summary['empty']:.1%} empty",
+            file=file,
+        )
+    if "coverage" in summary:
+        line = f"coverage {summary['coverage']:.4f} on {summary['labelled']} labelled nodes"
+        if summary["coverage_interval"]:
+            low, high = summary["coverage_interval"]
+            line += f" (expected between {low:.4f} and {high:.4f})"
+        if summary["tied"]:
+            line += f"; {summary['tied']:.1%} of the calibration scores tie, which adds coverage"
+        print(line, file=file)
+        if summary["group_coverage"]:
+            listed = ", ".join(
+                f"{name} {value:.4f}"
+                for name, value in summary["group_coverage"].items()
+                if value is not None
+            )
+            print(f"coverage by group: {listed}", file=file)
+    if summary["out"] != "-":
+        print(f"wrote {summary['out']}", file=file)
+
+
+def print_comparison(
+    rows: list[dict[str, Any]], splits: int, as_json: bool, advice: Advice | None = None
+) -> None:
+    """Methods side by side."""
+    if as_json:
+        told: dict[str, Any] = {"splits": splits, "results": rows}
+        if advice is not None:
+            told["advice"] = {
+                "goal": advice.goal,
+                "method": advice.name,
+                "runner_up": advice.runner_up,
+                "reason": advice.reason,
+                "results": advice.rows,
+            }
+        print(json.dumps(finite(told)))
+        return
+    from snaps._tables import print_table
+
+    best = {
+        alpha: min(row["size"] for row in rows if row["alpha"] == alpha)
+        for alpha in {row["alpha"] for row in rows}
+    }
+    header = [
+        "alpha", "method", "coverage", "size", "non-empty", "single hits", "calib", "test",
+    ]  # fmt: skip
+    cells = [
+        [
+            f"{row['alpha']:g}",
+            row["method"],
+            f"{row['coverage']:.4f}",
+            f"{row['size']:.3f}",
+            f"{row['size_nonempty']:.3f}",
+            f"{row['singleton_hit']:.1%}",
+            f"{row['n_calib']:.0f}",
+            f"{row['n_test']:.0f}",
+        ]
+        for row in rows
+    ]
+    bold = [row["size"] == best[row["alpha"]] for row in rows]
+    title = f"Means over {splits} random splits"
+    print_table(header, cells, names=2, title=title, bold=bold)
+    if advice is not None:
+        print(f"Recommended: {advice}")

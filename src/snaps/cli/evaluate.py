@@ -1,0 +1,132 @@
+"""`snaps evaluate`: all methods side by side, on the user's own data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snaps.cli._options import (
+    ClassesOption,
+    FolderArgument,
+    JsonOption,
+    KOption,
+    LogitsOption,
+    SeedOption,
+    WeightedOption,
+)
+
+if TYPE_CHECKING:
+    from snaps.advisor import Advice
+    from snaps.folder import Folder
+
+
+class Goal(StrEnum):
+    smallest = "smallest"
+    singletons = "singletons"
+    classes = "classes"
+    sizes = "sizes"
+
+
+def evaluate(
+    folder: FolderArgument,
+    splits: Annotated[int, typer.Option(help="Number of random calibration/test splits.")] = 100,
+    alpha: Annotated[list[float] | None, typer.Option(help="Level; may be repeated.")] = None,
+    calib: Annotated[
+        int | None, typer.Option(help="Labels spent a split; default: as many as have role calib.")
+    ] = None,
+    goal: Annotated[
+        Goal | None,
+        typer.Option(
+            help="Recommend a method: smallest sets, most singletons, balanced classes or sizes."
+        ),
+    ] = None,
+    k: KOption = 20,
+    classes: ClassesOption = None,
+    weighted: WeightedOption = False,
+    logits: LogitsOption = False,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare all methods on many random splits of the labelled nodes of a folder.
+
+    The pool is every labelled node whose role is calib, test or none. Methods with something to
+    tune use role tune (else valid), or pay for tuning from the labels of a split. With --goal a
+    method is recommended, from the tuning nodes alone: role tune (else valid), or the part of the
+    calibration nodes that 'snaps predict' would tune on.
+    """
+    import numpy as np
+
+    from snaps._checks import check_alpha, check_integer
+    from snaps._errors import SnapsError
+    from snaps._methods import COMPARED, methods
+    from snaps.cli._options import class_names, read, similarity
+    from snaps.cli._show import bar, print_comparison
+    from snaps.splits import evaluate_splits
+
+    alphas = alpha or [0.05]
+    for level in alphas:
+        check_alpha(level)
+    check_integer(splits, "--splits", low=1)
+    compared = methods(COMPARED, k=k, seed=seed)
+    for method in compared.values():
+        method.scorer()
+    data = read(folder, weighted=weighted)
+    pool = np.flatnonzero(data.labelled & np.isin(data.roles, ("", "calib", "test")))
+    if pool.size < 2:
+        raise SnapsError(f"'{folder}' must have two labelled nodes to split, got {pool.size}")
+    if calib is None:
+        calib = int(np.isin(pool, data.nodes("calib")).sum())
+        if not 0 < calib < pool.size:
+            calib = min(1000, pool.size // 2)
+    check_integer(calib, "--calib", low=1, high=pool.size - 1)
+    near, names = similarity(data, compared["SNAPS"]), class_names(data, classes)
+    rows: list[dict[str, Any]] = []
+    with bar("Evaluating", len(compared)) as advance:
+        for name, method in compared.items():
+            result = evaluate_splits(
+                method, data.graph, data.probs, data.labels, pool, calib, splits, seed, near,
+                tune_nodes=data.tune_nodes, known_nodes=data.known_nodes, alphas=alphas,
+                logits=logits, classes=names,
+            )  # fmt: skip
+            for i, level in enumerate(alphas):
+                means = {key: float(np.mean(values[i])) for key, values in result.items()}
+                rows.append({"alpha": level, "method": name, **means})
+            advance(1)
+    rows.sort(key=lambda row: alphas.index(row["alpha"]))
+    advice = None
+    if goal is not None:
+        advice = _advice(data, goal, alphas[0], k, seed, near, logits, names)
+    print_comparison(rows, splits, as_json, advice)
+
+
+def _advice(
+    data: Folder,
+    goal: Goal,
+    alpha: float,
+    k: int,
+    seed: int,
+    similarity: Any,
+    logits: bool,
+    classes: Any,
+) -> Advice:
+    """A recommendation for a folder, without any label of a node that calibrates."""
+    from snaps._checks import check_alpha
+    from snaps._errors import SnapsError
+    from snaps._roles import choose_tuning, tuning_share
+    from snaps.advisor import advise
+
+    tune = data.tune_nodes
+    if tune is None:
+        calib = data.nodes("calib")
+        calib = calib[data.labelled[calib]]
+        share = tuning_share(len(calib), check_alpha(alpha))
+        tune = calib[choose_tuning(data.graph.keys[calib], share, seed)]
+    if tune.size == 0:
+        raise SnapsError("'--goal' must have nodes of role tune, valid or calib to compare on")
+    return advise(
+        data.graph, data.probs, data.labels, tune, goal.value, alpha=alpha,
+        known_nodes=data.known_nodes, similarity=similarity, logits=logits, k=k, seed=seed,
+        classes=classes,
+    )  # fmt: skip
