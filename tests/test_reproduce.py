@@ -226,23 +226,60 @@ def test_every_published_row_has_a_table():
     assert known <= set(tables.TABLES)
 
 
-def test_all_says_what_it_leaves_out_and_why(tmp_path, capsys, monkeypatch):
-    """Two tables, of which one finds no data: the other is made, and a page of it."""
+@pytest.fixture
+def two_tables(monkeypatch):
+    """Two tables, of which one finds no data."""
     from snaps.reproduce import catalogue, commands
 
     def build(name, chosen, setting, track):
         if name == "table1":
             raise snaps.SnapsError("'cora_ml.npz' is not here")
         row = {"dataset": "cora_ml", "nodes": 1, "features": 1, "edges": 1, "classes": 1}
-        result = {"table": name, "title": "T", "settings": {}, "notes": {}, "skipped": {}}
-        return result | {"rows": [row | {"homophily": 0.5}]}
+        result = {"table": name, "title": "T", "settings": {}, "notes": {}}
+        skipped = {"actor": "'actor.npz' is not here"}
+        odd = {"homophily": 0.5, "nothing": np.nan, "all": (np.inf, 1.0)}
+        return result | {"rows": [row | odd], "skipped": skipped}
 
     monkeypatch.setattr(commands, "EXPERIMENTS", {"table1": "tables", "datasets": "statistics"})
     for name in ("table1", "datasets"):
         monkeypatch.setattr(catalogue.find(name), "build", build)
+
+
+def run(tmp_path, *arguments):
     with pytest.raises(SystemExit) as stopped:
-        main(["reproduce", "all", "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")])
+        main(["reproduce", *arguments, "--out", f"{tmp_path}/out", "--runs", f"{tmp_path}/runs"])
+    return stopped.value.code
+
+
+def test_all_says_what_it_leaves_out_and_why(two_tables, tmp_path, capsys):
+    """The table that can be made is, and a page of it."""
+    assert run(tmp_path, "all") in (0, None)
     out = capsys.readouterr().out
-    assert stopped.value.code in (0, None)
     assert "skipped table1: 'cora_ml.npz' is not here" in out
+    assert "skipped actor: 'actor.npz' is not here" in out
+    assert f"wrote {tmp_path}/out/results.md" in out
     assert "## datasets: T" in (tmp_path / "out" / "results.md").read_text()
+
+
+def test_json_is_all_that_goes_to_stdout(two_tables, tmp_path, capsys):
+    assert run(tmp_path, "all", "--json") in (0, None)
+    out, error = capsys.readouterr()
+
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    told = json.loads(out, parse_constant=refuse)
+    [result] = told["results"]
+    assert result["rows"][0]["homophily"] == 0.5
+    assert result["rows"][0]["nothing"] is None and result["rows"][0]["all"] == [None, 1.0]
+    assert told["skipped"] == {"table1": "'cora_ml.npz' is not here"}
+    assert result == json.loads((tmp_path / "out" / "datasets.json").read_text())
+    for line in ("skipped table1: ", "skipped actor: ", "wrote "):
+        assert line in error
+
+
+def test_json_of_nothing_is_a_complaint_alone(two_tables, tmp_path, capsys):
+    assert run(tmp_path, "table1", "--json") == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error == "snaps: error: 'cora_ml.npz' is not here\n"
