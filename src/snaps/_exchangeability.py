@@ -15,8 +15,8 @@ import numpy as np
 from snaps._errors import SnapsError
 from snaps._randomness import EXCHANGEABILITY_STREAM, smallest
 
-# Of a thousand fair splits, at most one may be said to differ.
-FALSE_ALARMS = 0.001
+# Of a thousand fair splits at most one may be said to differ; half of that leaves room for chance.
+FALSE_ALARMS = 0.0005
 # More nodes a side would find differences too small to matter.
 MOST_NODES = 100_000
 # A numeric column is cut at about this many ranks; finer cuts find no more.
