@@ -25,11 +25,8 @@ import scipy.sparse as sp
 
 import snaps.cli
 from snaps import SnapsError, datasets
-from snaps.datasets import download
+from snaps.datasets import download, files, read
 from snaps.datasets.registry import DATASETS, Statistics, find_spec
-
-# `snaps.datasets.load` is the function; this is the module around it.
-load_module = importlib.import_module("snaps.datasets.load")
 
 HERE = [name for name in DATASETS if not name.startswith("ogbn")]
 
@@ -183,7 +180,7 @@ def test_the_paper_has_twelve():
 def test_real_graphs_match_the_paper(name, data_dir):
     data = datasets.load(name, data_dir, download=False)
     spec = DATASETS[name]
-    counted = load_module.statistics(data, directed=spec.directed)
+    counted = read.statistics(data, directed=spec.directed)
     due = spec.statistics
     assert (counted.nodes, counted.edges, counted.classes) == (due.nodes, due.edges, due.classes)
     # The table prints whole percents for the two directed graphs, cut hundredths for the others.
@@ -245,10 +242,10 @@ def test_the_data_folder_comes_before_the_cache(cache, tmp_path, expect, monkeyp
 def test_cache_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("SNAPS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert load_module.cache_dir() == tmp_path / "snaps" / "datasets"
+    assert files.cache_dir() == tmp_path / "snaps" / "datasets"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert load_module.cache_dir() == tmp_path / ".cache" / "snaps" / "datasets"
+    assert files.cache_dir() == tmp_path / ".cache" / "snaps" / "datasets"
 
 
 def test_a_data_folder_that_is_none(monkeypatch, tmp_path):
@@ -302,7 +299,7 @@ def test_a_record_decides_over_the_manifest(copied):
     np.savez(copied, **arrays)
     assert "wrong checksum" in complaint(datasets.load, "citeseer", copied.parent)
     record = copied.with_suffix(".json")
-    record.write_text(json.dumps({"sha256": load_module.sha256(copied)}))
+    record.write_text(json.dumps({"sha256": files.sha256(copied)}))
     assert datasets.load("citeseer", copied.parent).graph.num_nodes == 4230
     record.write_text("{")
     assert "must be a JSON record" in complaint(datasets.load, "citeseer", copied.parent)
@@ -564,7 +561,7 @@ def test_the_record_beside_a_fetched_file(upstream, expect, cache, capsys):
     upstream.add(NPZ_FAMILIES["cora_ml"], content)
     path = datasets.fetch("CoraML")
     record = json.loads(path.with_suffix(".json").read_text())
-    assert record["sha256"] == load_module.sha256(path)
+    assert record["sha256"] == files.sha256(path)
     assert record["sources"].keys() == {NPZ_FAMILIES["cora_ml"]}
     assert record["statistics"]["edges"] == len(small.links())
     assert "CitationFull(name='Cora_ML')" in record["loader"]
@@ -830,7 +827,7 @@ def test_an_unknown_name_at_the_command(capsys):
 
 def test_the_commands_import_nothing_heavy():
     script = (
-        "import sys, snaps.datasets.commands; "
+        "import sys, snaps.cli.datasets; "
         "sys.exit(str({'torch', 'torch_geometric', 'ogb', 'pandas'} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import small_reproduce
 import snaps
 from snaps.cli import main
 from snaps.datasets import make_graph
+from snaps.datasets.registry import DATASETS
 from snaps.models import smoothed_regression
 from snaps.reproduce import catalogue, common, protocol, render, runner
 from snaps.reproduce.figure1a import counts_of, evaluate_oracle, same_label_nodes
@@ -197,15 +199,19 @@ def test_sizes_of_figure3_are_those_of_the_tables(made, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, data_dir):
-    """A store with the logits of a quick classifier in the place of the GCN's."""
-    setting = Setting(Store(tmp_path_factory.mktemp("runs")), data_dir, draws=1, splits=10)
-    data = runner.dataset("cora_ml", setting)
-    train = protocol.draw_nodes(data, 0, 0).train
-    probs = smoothed_regression(data.graph, data.labels, train)
-    arrays = {"logits": np.log(probs + 1e-9), "cpu_seconds": 0.0, "epochs": 1}
-    setting.store.write_arrays("logits", runner.mark("cora_ml", setting, "gcn", 0), arrays)
-    return setting
+def runs(tmp_path_factory):
+    """A small graph under the name of CoraML, and logits of a quick classifier for the GCN's."""
+    folder = tmp_path_factory.mktemp("figures")
+    small_reproduce.write_data(folder)
+    setting = Setting(Store(folder / "runs"), folder, draws=1, splits=10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DATASETS, "cora_ml", small_reproduce.SPEC)
+        data = runner.dataset("cora_ml", setting)
+        train = protocol.draw_nodes(data, 0, 0).train
+        probs = smoothed_regression(data.graph, data.labels, train)
+        arrays = {"logits": np.log(probs + 1e-9), "cpu_seconds": 0.0, "epochs": 1}
+        setting.store.write_arrays("logits", runner.mark("cora_ml", setting, "gcn", 0), arrays)
+        yield setting
 
 
 def reproduce(name, runs, out):
@@ -241,12 +247,12 @@ def test_a_figure_is_small_files_of_picture_and_numbers(figures, name):
 
 def test_rows_of_the_figures(figures):
     rows = {name: result_of(figures, name)["rows"] for name in FIGURES}
-    assert len(rows["figure1b"]) == 7 * 7
-    assert len(rows["figure3"]) == 2 * 7 * 7
+    assert len(rows["figure1b"]) == 3 * 3
+    assert len(rows["figure3"]) == 2 * 3 * 3
     assert sum(row["varied"] == "weights" for row in rows["figure4"]) == 231
     assert all(row["inside_law"] for name in ("figure1a", "figure4") for row in rows[name])
     for row in rows["figure1c"]:
-        assert row["same"] + row["different"] <= row["k"] + 1e-9
+        assert row["same"] + row["different"] <= row["k"] + 1e-6
 
 
 def test_k_of_20_in_figure4_is_the_snaps_of_the_tables(figures, runs):

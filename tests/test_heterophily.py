@@ -108,7 +108,7 @@ def data():
 def test_training_repeats_and_learns(model, data):
     nodes = np.random.default_rng(0).permutation(300)
     parts = data.graph, data.labels, nodes[:100], nodes[100:160]
-    first, again, other = (gnn.train(model, *parts, seed=s, max_epochs=60) for s in (1, 1, 2))
+    first, again, other = (gnn.train(model, *parts, seed=s, max_epochs=30) for s in (1, 1, 2))
     assert np.array_equal(first.logits, again.logits)
     assert not np.array_equal(first.logits, other.logits)
     hits = first.logits.argmax(axis=1)[nodes[160:]] == data.labels[nodes[160:]]
@@ -274,11 +274,11 @@ def test_other_datasets_are_skipped(tmp_path, capsys):
 def test_table_of_one_model(tmp_path, data_dir, monkeypatch, capsys):
     monkeypatch.setenv("SNAPS_DATA", str(data_dir))
     # A few epochs will do here.
-    short = dataclasses.replace(gnn.PAPER["fsgnn-chameleon"], learning_rate=0.02, max_epochs=60)
+    short = dataclasses.replace(gnn.PAPER["fsgnn-chameleon"], learning_rate=0.05, max_epochs=20)
     monkeypatch.setitem(gnn.PAPER, "fsgnn-chameleon", short)
     folders = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     command = ["reproduce", "heterophily", "--datasets", "chameleon", "--models", "1"]
-    run([*command, "--splits", "50", *folders])
+    run([*command, "--splits", "20", *folders])
     result = json.loads((tmp_path / "out" / "heterophily.json").read_text())
     rows = {(row["alpha"], row["method"]): row for row in result["rows"]}
     assert len(rows) == 14
@@ -293,7 +293,7 @@ def test_table_of_one_model(tmp_path, data_dir, monkeypatch, capsys):
     assert "Chameleon: accuracy" in capsys.readouterr().out
     kept = next((tmp_path / "runs" / "embeddings").glob("*.npz"))
     before = kept.stat().st_mtime_ns
-    run([*command, "--splits", "50", *folders])
+    run([*command, "--splits", "20", *folders])
     assert kept.stat().st_mtime_ns == before
     assert json.loads((tmp_path / "out" / "heterophily.json").read_text()) == result
 

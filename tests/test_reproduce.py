@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import small_reproduce
 import snaps
 from snaps.cli import main
 from snaps.datasets import make_graph
+from snaps.datasets.registry import DATASETS
 from snaps.reproduce import common, protocol, render, tables
 from snaps.reproduce.store import Store, fingerprint
 
 pytest.importorskip("torch")
 
-OPTIONS = ["--datasets", "cora_ml", "--models", "3", "--splits", "20", "--jobs", "1"]
+OPTIONS = ["--datasets", "cora_ml", "--splits", "20", "--jobs", "1"]
 
 
-def start(folder: Path, data_dir: Path, runs: str = "runs", out: str = "out") -> subprocess.Popen:
-    command = [sys.executable, "-m", "snaps.cli", "reproduce", "table1", *OPTIONS]
-    command += ["--runs", str(folder / runs), "--out", str(folder / out)]
-    environment = {**os.environ, "SNAPS_DATA": str(data_dir)}
+def table1(folder: Path, data_dir: Path, models: int, out: str = "out") -> list[str]:
+    """The arguments of a command."""
+    command = ["reproduce", "table1", *OPTIONS, "--models", str(models)]
+    places = {"--data-dir": data_dir, "--runs": folder / "runs", "--out": folder / out}
+    return command + [str(part) for pair in places.items() for part in pair]
+
+
+def start(folder: Path, out: str = "out") -> subprocess.Popen:
+    """Begin to make a table of the small graph, in a process of its own."""
+    if not (folder / "data").exists():
+        (folder / "data").mkdir()
+        small_reproduce.write_data(folder / "data")
+    command = [sys.executable, small_reproduce.__file__, *table1(folder, folder / "data", 2, out)]
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
 def finish(process: subprocess.Popen) -> str:
@@ -44,18 +56,21 @@ def rows(folder: Path, out: str = "out") -> list[dict]:
     return json.loads((folder / out / "table1.json").read_text())["rows"]
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory, data_dir):
-    folder = tmp_path_factory.mktemp("whole")
-    text = finish(start(folder, data_dir))
-    return folder, text
-
-
 # ---- the table ------------------------------------------------------------------------------
 
 
-def test_table_shows_ours_the_papers_and_the_difference(uninterrupted):
-    folder, text = uninterrupted
+@pytest.fixture(scope="module")
+def real(tmp_path_factory, data_dir):
+    """The table of the real graph, and what the command printed."""
+    folder, text = tmp_path_factory.mktemp("real"), io.StringIO()
+    with redirect_stdout(text), pytest.raises(SystemExit) as stopped:
+        main(table1(folder, data_dir, 1))
+    assert stopped.value.code == 0
+    return folder, text.getvalue()
+
+
+def test_table_shows_ours_the_papers_and_the_difference(real):
+    folder, text = real
     found = rows(folder)
     assert [row["method"] for row in found] == ["APS", "RAPS", "DAPS", "SNAPS"]
     assert found[0]["paper_size"] == 2.42
@@ -69,8 +84,8 @@ def test_table_shows_ours_the_papers_and_the_difference(uninterrupted):
     assert "Processor time" in text
 
 
-def test_page_holds_every_table_found(uninterrupted, tmp_path):
-    folder, _ = uninterrupted
+def test_page_holds_every_table_found(real, tmp_path):
+    folder, _ = real
     render.page(folder / "out", tmp_path / "results.md")
     text = (tmp_path / "results.md").read_text()
     assert "## table1" in text and "CoraML" in text
@@ -81,12 +96,18 @@ def test_page_holds_every_table_found(uninterrupted, tmp_path):
 # ---- killed, resumed, at once ------------------------------------------------------------------
 
 
-def test_killed_at_any_moment_the_next_run_ends_with_the_same_table(
-    uninterrupted, tmp_path, data_dir
-):
-    for cells in (0, 1, 2):
-        process = start(tmp_path, data_dir)
-        logits = tmp_path / "runs" / "logits"
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    finish(start(folder))
+    assert all(row["size_se"] > 0 for row in rows(folder))
+    return folder
+
+
+def test_killed_at_any_moment_the_next_run_ends_with_the_same_table(uninterrupted, tmp_path):
+    logits = tmp_path / "runs" / "logits"
+    for cells in (0, 1):  # while models are trained, and while sets are made
+        process = start(tmp_path)
         deadline = time.monotonic() + 200
         while time.monotonic() < deadline and process.poll() is None:
             if logits.exists() and len(list(logits.glob("*.npz"))) > cells:
@@ -98,27 +119,30 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_table(
         assert not (tmp_path / "out").exists()
     kept = {path: path.stat().st_mtime_ns for path in logits.glob("[!.]*.npz")}
     assert kept
-    finish(start(tmp_path, data_dir))
+    finish(start(tmp_path))
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert rows(tmp_path) == rows(uninterrupted[0])
+    assert rows(tmp_path) == rows(uninterrupted)
 
 
-def test_two_runs_at_once_agree(uninterrupted, tmp_path, data_dir):
-    both = [start(tmp_path, data_dir, out=f"out{i}") for i in range(2)]
+def test_two_runs_at_once_agree(uninterrupted, tmp_path):
+    both = [start(tmp_path, out=f"out{i}") for i in range(2)]
     for process in both:
         finish(process)
-    assert rows(tmp_path, "out0") == rows(tmp_path, "out1") == rows(uninterrupted[0])
+    assert rows(tmp_path, "out0") == rows(tmp_path, "out1") == rows(uninterrupted)
 
 
-def test_damaged_cells_are_made_again(uninterrupted, data_dir):
-    folder, _ = uninterrupted
-    before = rows(folder)
-    for path in (folder / "runs" / "logits").glob("*.npz"):
+def test_damaged_cells_are_made_again(uninterrupted, monkeypatch):
+    monkeypatch.setitem(DATASETS, "cora_ml", small_reproduce.SPEC)
+    monkeypatch.setitem(sys.modules, "snaps.models.gnn", small_reproduce.GNN)
+    before = rows(uninterrupted)
+    for path in (uninterrupted / "runs" / "logits").glob("*.npz"):
         path.write_bytes(path.read_bytes()[:1000])
-    for path in (folder / "runs" / "cells").glob("*.json"):
+    for path in (uninterrupted / "runs" / "cells").glob("*.json"):
         path.write_text("{")
-    finish(start(folder, data_dir))
-    assert rows(folder) == before
+    with pytest.raises(SystemExit) as stopped:
+        main(table1(uninterrupted, uninterrupted / "data", 2))
+    assert stopped.value.code == 0
+    assert rows(uninterrupted) == before
 
 
 # ---- protocol -------------------------------------------------------------------------------
@@ -226,23 +250,60 @@ def test_every_published_row_has_a_table():
     assert known <= set(tables.TABLES)
 
 
-def test_all_says_what_it_leaves_out_and_why(tmp_path, capsys, monkeypatch):
-    """Two tables, of which one finds no data: the other is made, and a page of it."""
+@pytest.fixture
+def two_tables(monkeypatch):
+    """Two tables, of which one finds no data."""
     from snaps.reproduce import catalogue, commands
 
     def build(name, chosen, setting, track):
         if name == "table1":
             raise snaps.SnapsError("'cora_ml.npz' is not here")
         row = {"dataset": "cora_ml", "nodes": 1, "features": 1, "edges": 1, "classes": 1}
-        result = {"table": name, "title": "T", "settings": {}, "notes": {}, "skipped": {}}
-        return result | {"rows": [row | {"homophily": 0.5}]}
+        result = {"table": name, "title": "T", "settings": {}, "notes": {}}
+        skipped = {"actor": "'actor.npz' is not here"}
+        odd = {"homophily": 0.5, "nothing": np.nan, "all": (np.inf, 1.0)}
+        return result | {"rows": [row | odd], "skipped": skipped}
 
     monkeypatch.setattr(commands, "EXPERIMENTS", {"table1": "tables", "datasets": "statistics"})
     for name in ("table1", "datasets"):
         monkeypatch.setattr(catalogue.find(name), "build", build)
+
+
+def run(tmp_path, *arguments):
     with pytest.raises(SystemExit) as stopped:
-        main(["reproduce", "all", "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")])
+        main(["reproduce", *arguments, "--out", f"{tmp_path}/out", "--runs", f"{tmp_path}/runs"])
+    return stopped.value.code
+
+
+def test_all_says_what_it_leaves_out_and_why(two_tables, tmp_path, capsys):
+    """The table that can be made is, and a page of it."""
+    assert run(tmp_path, "all") in (0, None)
     out = capsys.readouterr().out
-    assert stopped.value.code in (0, None)
     assert "skipped table1: 'cora_ml.npz' is not here" in out
+    assert "skipped actor: 'actor.npz' is not here" in out
+    assert f"wrote {tmp_path}/out/results.md" in out
     assert "## datasets: T" in (tmp_path / "out" / "results.md").read_text()
+
+
+def test_json_is_all_that_goes_to_stdout(two_tables, tmp_path, capsys):
+    assert run(tmp_path, "all", "--json") in (0, None)
+    out, error = capsys.readouterr()
+
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    told = json.loads(out, parse_constant=refuse)
+    [result] = told["results"]
+    assert result["rows"][0]["homophily"] == 0.5
+    assert result["rows"][0]["nothing"] is None and result["rows"][0]["all"] == [None, 1.0]
+    assert told["skipped"] == {"table1": "'cora_ml.npz' is not here"}
+    assert result == json.loads((tmp_path / "out" / "datasets.json").read_text())
+    for line in ("skipped table1: ", "skipped actor: ", "wrote "):
+        assert line in error
+
+
+def test_json_of_nothing_is_a_complaint_alone(two_tables, tmp_path, capsys):
+    assert run(tmp_path, "table1", "--json") == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error == "snaps: error: 'cora_ml.npz' is not here\n"

@@ -28,6 +28,7 @@ from snaps._checks import (
 )
 from snaps._errors import NotCalibratedError, SnapsError, SnapsWarning
 from snaps._evaluation import Evaluation, evaluate_sets
+from snaps._exchangeability import Exchangeability, compare, node_columns
 from snaps._explanation import Explanation, explain
 from snaps._inputs import Inputs
 from snaps._parts import Links, Scorer, Similar
@@ -409,6 +410,30 @@ class Estimator:
         ):
             check_disjoint(wanted, "nodes", locate_keys(inputs.keys, keys)[0], whose)
         return evaluate_sets(self.predict_set(wanted), codes, state, check_alpha(self.alpha))
+
+    def exchangeability(self, nodes: Any = None) -> Exchangeability:
+        """Whether the calibration nodes look like the nodes to be predicted; needs no label.
+
+        Compares top probability, predicted class, score of the top label and degree by rank tests.
+        At most 1 of 1,000 fair splits is said to differ. That no difference was found proves
+        nothing; a difference means that the guarantee does not speak of these nodes.
+
+        Parameters
+        ----------
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all nodes that neither calibrated nor tuned nor were known.
+
+        Returns
+        -------
+        Exchangeability
+            `alike`, and one sentence when printed.
+        """
+        state, inputs = self._view()
+        wanted = self._asked(nodes, state.roles, inputs)
+        adjacency = inputs.graph.adjacency
+        degrees = np.diff(adjacency.indptr) if adjacency.nnz else None
+        columns = node_columns(inputs.probs, inputs.score(state.scorer), degrees)
+        return compare(columns, self.calib_nodes_, wanted, inputs.keys, self.seed)
 
     def explain(self, node: Any) -> Explanation:
         """Why each label is in or out of a node's set, and which neighbours moved its score.

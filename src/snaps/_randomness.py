@@ -19,6 +19,7 @@ SPLIT_STREAM = -3
 SMOOTH_STREAM = -4
 ORACLE_STREAM = -5
 CORRECTION_STREAM = -6
+EXCHANGEABILITY_STREAM = -7
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:

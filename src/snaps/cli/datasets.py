@@ -37,7 +37,7 @@ def list_(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
 
     Found files are not opened for this: 'snaps datasets verify' checks them.
     """
-    from snaps.datasets.load import folders
+    from snaps.datasets.files import folders
     from snaps.datasets.registry import DATASETS
 
     rows = [_row(spec, data_dir) for spec in DATASETS.values()]
@@ -125,7 +125,7 @@ def verify(
 def _row(spec: Spec, data_dir: Path | None) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from snaps.datasets.load import found_files
+    from snaps.datasets.files import found_files
 
     found = found_files(spec, data_dir)
     place, path = next(iter(found.items()), (None, None))

@@ -21,17 +21,15 @@ from snaps._errors import SnapsError, require
 from snaps._files import atomic_path
 from snaps._progress import track
 from snaps.datasets.dataset import Dataset
-from snaps.datasets.load import (
-    build,
+from snaps.datasets.files import (
     cache_dir,
     found_files,
     how_to_get,
     known_sha256,
-    read,
     record_path,
     sha256,
-    statistics,
 )
+from snaps.datasets.read import build, read, statistics
 from snaps.datasets.registry import DATASETS, Spec, find_spec
 from snaps.graph import Graph
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,11 +13,16 @@ from typing import Any
 
 from snaps._errors import SnapsError
 from snaps._files import atomic_path
+from snaps._tables import print_table
 from snaps.reproduce import catalogue
 from snaps.reproduce.common import display
 
 DPI = 110
-WIDTH = 130  # of a table that goes to a file or a pipe
+# Columns that say what a row is about, wherever they open a table.
+NAMES = (
+    "model", "alpha", "dataset", "method", "parts", "varied", "tuning", "calibration", "label", "k",
+    "same-label nodes",
+)  # fmt: skip
 
 
 def remarks(result: dict[str, Any]) -> list[str]:
@@ -39,20 +45,9 @@ def remarks(result: dict[str, Any]) -> list[str]:
 
 def terminal(result: dict[str, Any]) -> None:
     """Print a table to stdout."""
-    from rich.console import Console
-    from rich.table import Table
-
     header, rows = catalogue.find(result["table"]).layout(result)
-    table = Table(title=result["title"], title_justify="left")
-    for name in header:
-        text = name in ("alpha", "dataset", "method", "model", "as in the paper")
-        table.add_column(name, justify="left" if text else "right", no_wrap=text)
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDTH
-    console.print(table)
+    names = next((i for i, name in enumerate(header) if name not in NAMES), len(header))
+    print_table(header, rows, names=names, title=result["title"])
     for line in remarks(result):
         print(line)
 
@@ -90,7 +85,7 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
     except OSError as error:
         raise SnapsError(f"cannot write '{folder}': {error.strerror}") from error
     texts = {
-        ".json": json.dumps(_rounded(result), indent=1) + "\n",
+        ".json": as_json(result, indent=1) + "\n",
         ".csv": as_csv(result),
         ".md": markdown(result),
     }
@@ -120,13 +115,18 @@ def _write_picture(figure: Any, folder: Path, name: str) -> list[Path]:
     return paths
 
 
+def as_json(value: Any, indent: int | None = None) -> str:
+    """Results as JSON, which knows neither NaN nor infinity: null stands for them."""
+    return json.dumps(_rounded(value), indent=indent, allow_nan=False)
+
+
 def _rounded(value: Any) -> Any:
     """Ten digits are more than any table shows, and keep files small."""
     if isinstance(value, float):
-        return float(f"{value:.10g}")
+        return float(f"{value:.10g}") if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_rounded(item) for item in value]
     return value
 

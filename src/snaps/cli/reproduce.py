@@ -43,6 +43,9 @@ def reproduce(
         Path | None, typer.Option(help="Folder for finished pieces; default: the cache.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Models to train at once.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON, and files to stderr.")
+    ] = False,
 ) -> None:
     """Make a table or figure of the paper: our numbers, the published ones, the difference.
 
@@ -50,6 +53,7 @@ def reproduce(
     interrupted carries on where it stood.
     """
     import os
+    import sys
 
     from snaps._checks import check_integer, check_seed
     from snaps._errors import SnapsError
@@ -73,7 +77,8 @@ def reproduce(
         jobs=check_integer(os.cpu_count() if jobs is None else jobs, "--jobs", low=1),
         files=tuple(files or ()),
     )
-    made, skipped = 0, dict[str, SnapsError]()
+    aside = sys.stderr if as_json else sys.stdout
+    made, skipped = list[dict[str, Any]](), dict[str, SnapsError]()
     for name, chosen in _choices(wanted, datasets, setting.files).items():
         try:
             result = find(name).build(name, chosen, setting, _track)
@@ -83,21 +88,25 @@ def reproduce(
             skipped[name] = error
             continue
         if result["rows"]:
-            made += 1
-            render.terminal(result)
+            made.append(result)
+            if not as_json:
+                render.terminal(result)
             for path in render.write(result, out):
-                print(f"wrote {path}")
+                print(f"wrote {path}", file=aside)
         for dataset, why in result["skipped"].items():
-            print(f"skipped {dataset}: {why}")
+            print(f"skipped {dataset}: {why}", file=aside)
     for name, reason in skipped.items():
-        print(f"skipped {name}: {reason}")
+        print(f"skipped {name}: {reason}", file=aside)
     if not made and skipped:
         raise next(iter(skipped.values()))
     if page is None and table == "all":
         page = out / "results.md"
     if page is not None:
         render.page(out, page)
-        print(f"wrote {page}")
+        print(f"wrote {page}", file=aside)
+    if as_json:
+        reasons = {name: str(reason) for name, reason in skipped.items()}
+        print(render.as_json({"results": made, "skipped": reasons}))
 
 
 def _choices(
