@@ -14,8 +14,8 @@ import snaps
 import transcription as t
 from snaps import _checks, calibration, images
 from snaps.cli import main
-from snaps.images import EmbeddedSNAPS, Outputs
 from snaps.cli.reproduce import _choices
+from snaps.images import EmbeddedSNAPS, Outputs
 from snaps.reproduce.images import NAMES
 from snaps.reproduce.paper_variant import paper_scores
 

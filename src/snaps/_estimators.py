@@ -530,6 +530,21 @@ class Estimator:
         state, inputs = self._view()
         return inputs.positions(state.roles.known.keys)
 
+    @property
+    def calib_ids_(self) -> np.ndarray:
+        """Ids of the nodes that calibrated."""
+        return self._calibrated().roles.calib.ids
+
+    @property
+    def tune_ids_(self) -> np.ndarray:
+        """Ids of the nodes that tuned."""
+        return self._calibrated().roles.tuning.ids
+
+    @property
+    def known_ids_(self) -> np.ndarray:
+        """Ids of the known nodes."""
+        return self._calibrated().roles.known.ids
+
     # -- parameters -----------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

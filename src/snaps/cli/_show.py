@@ -57,9 +57,7 @@ def describe(estimator: Estimator) -> dict[str, Any]:
     }
 
 
-def summarise(
-    estimator: Estimator, data: Folder, sets: PredictionSets, out: str
-) -> dict[str, Any]:
+def summarise(estimator: Estimator, data: Folder, sets: PredictionSets, out: str) -> dict[str, Any]:
     """What was predicted; with coverage where labels are known, and a look at the pool."""
     sizes = sets.sizes
     summary: dict[str, Any] = {

@@ -25,7 +25,7 @@ def predict(
     folder: FolderArgument,
     out: Annotated[
         str,
-        typer.Option(help="File for the sets (id, labels, size): .parquet, .csv, .jsonl; - is CSV."),
+        typer.Option(help="File for id, labels and size: .parquet, .csv or .jsonl; - is CSV."),
     ],
     alpha: Annotated[
         float | None,
@@ -52,9 +52,7 @@ def predict(
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
     logits: LogitsOption = False,
-    seed: Annotated[
-        int | None, typer.Option(help="Fixes every random draw. Default: 0.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Fixes every random draw. Default: 0.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write prediction sets for the nodes of a graph folder.
@@ -116,9 +114,13 @@ def _recalibrate(
     estimator: Any, data: Any, group_by: str | None, missing: str | None, logits: bool
 ) -> None:
     """Go on with a saved estimator; nodes with role calib that it does not know calibrate too."""
+    import numpy as np
+
     from snaps.cli._options import labelled_nodes
 
     nodes = labelled_nodes(data, "calib")
+    for ids in (estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_):
+        nodes = nodes[~np.isin(data.graph.ids[nodes], ids)]
     estimator.recalibrate(
         data.graph, data.probs, data.labels, nodes if nodes.size else None, logits=logits,
         groups=data.columns[group_by] if group_by else None,
