@@ -28,9 +28,13 @@ def fit_pool(
         The tuning nodes' rows of every part.
     tuning : Evidence
     """
+    from threadpoolctl import threadpool_limits
+
     stack = np.stack(list(rows.values()))
-    pull = _choose_bias_pull(stack, tuning.labels)
-    solution = _minimise(stack, tuning.labels, pull)
+    # The products are small: more threads would wait for one another, and round otherwise.
+    with threadpool_limits(1, user_api="blas"):
+        pull = _choose_bias_pull(stack, tuning.labels)
+        solution = _minimise(stack, tuning.labels, pull)
     m = len(rows)
     return dict(zip(rows, solution[:m].tolist(), strict=True)), solution[m:]
 
