@@ -206,16 +206,6 @@ class PredictionSets:
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
             file.writelines(blocks)
 
-    def _lists(self, names: Any) -> Any:
-        """The sets as an Arrow array of lists of these names."""
-        import pyarrow as pa
-
-        offsets = np.concatenate([[0], np.cumsum(self.sizes)])
-        values = names.take(pa.array(np.nonzero(self.mask)[1]))
-        if offsets[-1] > np.iinfo(np.int32).max:
-            return pa.LargeListArray.from_arrays(pa.array(offsets), values)
-        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
-
     def _table(self, metadata: dict[str, str] | None) -> Any:
         import pyarrow as pa
 
@@ -224,7 +214,7 @@ class PredictionSets:
             names = names.astype(np.int32)
         columns = {
             "id": pa.array(self.ids),
-            "labels": self._lists(pa.array(names)),
+            "labels": _lists(self.mask, pa.array(names)),
             "size": pa.array(self.sizes.astype(np.int32)),
         }
         return pa.table(columns).replace_schema_metadata(metadata)
@@ -239,7 +229,7 @@ class PredictionSets:
             some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
             columns = {
                 "id": pa.array(some.ids),
-                "labels": pc.binary_join(some._lists(names), ";"),
+                "labels": pc.binary_join(_lists(some.mask, names), ";"),
                 "size": pa.array(some.sizes),
             }
             out = pa.BufferOutputStream()
@@ -253,7 +243,7 @@ class PredictionSets:
         names = pa.array(map(json.dumps, self.classes.tolist()), pa.string())
         for start in range(0, len(self), _BLOCK):
             some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
-            labels = pc.binary_join(some._lists(names), ", ")
+            labels = pc.binary_join(_lists(some.mask, names), ", ")
             rows = zip(some.ids.tolist(), labels.to_pylist(), some.sizes.tolist(), strict=True)
             lines = [
                 f'{{"id": {json.dumps(id)}, "labels": [{inside}], "size": {size}}}\n'
@@ -303,3 +293,14 @@ def _write_out(block: bytes) -> None:
         sys.stdout.buffer.write(block)
     else:
         sys.stdout.write(block.decode())
+
+
+def _lists(mask: np.ndarray, names: Any) -> Any:
+    """Sets as an Arrow array of lists of these names."""
+    import pyarrow as pa
+
+    offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
+    values = names.take(pa.array(np.nonzero(mask)[1]))
+    if offsets[-1] > np.iinfo(np.int32).max:
+        return pa.LargeListArray.from_arrays(pa.array(offsets), values)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)

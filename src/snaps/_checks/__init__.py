@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import reprlib
+import warnings
 from collections.abc import Sized
 from fractions import Fraction
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._errors import SnapsError
+from snaps._errors import SnapsError, SnapsWarning
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
+_OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
@@ -114,7 +116,7 @@ def check_probs(
 ) -> np.ndarray:
     """Class probabilities as float64 (n, K), rows rescaled to sum to one to the last bit.
 
-    Rows may miss one by 1e-3, which lets half-precision outputs through.
+    Rows may miss one by 2^-8, which lets half-precision outputs through, bfloat16 too.
     """
     array = to_numpy(probs, name)
     if array.ndim != 2:
@@ -133,10 +135,15 @@ def check_probs(
         row, column = np.argwhere(~finite)[0]
         raise SnapsError(f"'{name}' must be finite, got {array[row, column]} in row {row}")
     if logits:
-        array -= array.max(axis=1, keepdims=True)
-        np.exp(array, out=array)
-        array /= array.sum(axis=1, keepdims=True)
-        return array
+        if array.min() >= 0 and (np.abs(array.sum(axis=1) - 1) <= _OFF_ONE).all():
+            warnings.warn(
+                f"'{name}' already sum to 1 in each row: logits=True softens them once more",
+                SnapsWarning,
+                stacklevel=6,
+            )
+        from scipy.special import softmax
+
+        return softmax(array, axis=1)
     hint = "(if these are logits, say so: logits=True or --logits)"
     if array.min() < 0:
         row, column = np.argwhere(array < 0)[0]
@@ -144,7 +151,7 @@ def check_probs(
             f"'{name}' must not be negative, got {array[row, column]:g} in row {row} {hint}"
         )
     sums = array.sum(axis=1)
-    off = np.abs(sums - 1) > 1e-3
+    off = np.abs(sums - 1) > _OFF_ONE
     if off.any():
         row = int(np.flatnonzero(off)[0])
         raise SnapsError(
