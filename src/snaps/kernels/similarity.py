@@ -127,10 +127,8 @@ def add_up_few(row, index, dots, met):
 
 
 @njit(nogil=True, cache=True)
-def search_sparse(
-    first, last, ptr, cols, vals, index, near, scales, squares, rank, sims, nodes, counts
-):
-    """Compare rows first..last with the candidates `near`, given as an inverted index.
+def search_sparse(rows, ptr, cols, vals, index, near, scales, squares, rank, sims, nodes, counts):
+    """Compare `rows` with the candidates `near`, given as an inverted index.
 
     `scales` holds the inverse norms of `near`, zero for a row of zeros.
     Row numbers in the index are unsigned: numba tests signed ones for wrap-around, which makes
@@ -139,7 +137,7 @@ def search_sparse(
     m, k = len(near), sims.shape[1]
     dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
     met, who, products = np.empty(m + 1, np.uint32), np.empty(m, np.int64), np.empty(m)
-    for i in range(first, last):
+    for i in rows:
         row, steps = (cols[ptr[i] : ptr[i + 1]], vals[ptr[i] : ptr[i + 1]]), 0
         for col in row[0]:
             steps += index[0][col + 1] - index[0][col]
@@ -187,9 +185,9 @@ def dot_product(row, ptr, cols, vals, j):
 
 @njit(nogil=True, cache=True)
 def search_dense(
-    tile, first, near, width, signed, ptr, cols, vals, squares, rank, sims, nodes, counts
+    tile, rows, near, width, signed, ptr, cols, vals, squares, rank, sims, nodes, counts
 ):
-    """Compare the rows from `first` on with the candidates `near`: `tile` has their cosines.
+    """Compare `rows` with the candidates `near`: `tile` has their cosines.
 
     Those are approximate, so whoever is near enough is compared once more, properly.
     """
@@ -197,7 +195,7 @@ def search_dense(
     places, who, products = np.empty(m + 1, np.int64), np.empty(m, np.int64), np.empty(m)
     row = np.zeros(width)
     for r in range(len(tile)):
-        i = first + r
+        i = rows[r]
         start, end = ptr[i], ptr[i + 1]
         # The factors are rounded once each, their products and sums once a term (zeros are
         # exact); two more make room for what float64 and the limits themselves round.
@@ -229,3 +227,26 @@ def close_gaps(sims, nodes, counts):
         for p in range(i * k, i * k + counts[i]):
             sims[end], nodes[end] = sims[p], nodes[p]
             end += 1
+
+
+@njit(cache=True)
+def carry_over(place, ptr, old_nodes, old_sims, sims, nodes, counts):
+    """Copy the lists of an older graph whose node i now stands at `place[i]`, nowhere if negative.
+
+    Return whose lists still hold the best of the nodes that stayed. A list of k that lost one of
+    them does not: nobody knows who came next. A shorter one held all there were.
+    """
+    k, whole = sims.shape[1], np.zeros(len(counts), np.bool_)
+    for old in range(len(place)):
+        i, first, last = place[old], ptr[old], ptr[old + 1]
+        if i < 0:
+            continue
+        size = 0
+        for p in range(first, last):
+            j = place[old_nodes[p]]
+            if j >= 0:
+                sims[i, size], nodes[i, size] = old_sims[p], j
+                size += 1
+        whole[i] = size == last - first or last - first < k
+        counts[i] = size if whole[i] else 0
+    return whole

@@ -1,0 +1,111 @@
+"""The similarity graph of a graph that grew or changed, from the one it had before.
+
+Left of the wall, like `similarity.py`: nothing here knows a label or a role.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps.similarity import (
+    BLOCK_BYTES,
+    _assemble,
+    _blocks,
+    _check_k,
+    _no_neighbours,
+    _prepare,
+    _ranks,
+    _take,
+)
+
+Table = Any  # ndarray or csr_array
+
+
+def extend(
+    old: sp.csr_array,
+    old_features: Table,
+    old_keys: np.ndarray,
+    features: Table,
+    keys: np.ndarray,
+    k: int,
+) -> sp.csr_array:
+    """Update a similarity graph: the bits of `similarity_graph(features, k, ids=keys)`, sooner.
+
+    Nodes may have come, gone, moved, or changed their features. Those that came or changed are
+    compared with all; so is a node that lost one of k neighbours, for who comes next was not kept.
+    Everybody else is compared with those that came or changed. The more nodes are compared with
+    all, the closer the time comes to that of `similarity_graph`, without exceeding it by much.
+
+    Parameters
+    ----------
+    old : csr_array
+        What `similarity_graph(old_features, k, ids=old_keys)` returned, with the same `k`.
+    old_features, features : ndarray or csr_array, as `check_features` returns them
+    old_keys, keys : uint64 (n,)
+        Say who is who; unique.
+    k : int
+
+    Examples
+    --------
+    >>> from snaps.similarity import similarity_graph
+    >>> x, keys = np.array([[1.0, 0], [3, 4], [0, 2]]), np.array([7, 8, 9], np.uint64)
+    >>> before = similarity_graph(x[:2], k=1, ids=keys[:2])
+    >>> print(extend(before, x[:2], keys[:2], x, keys, k=1).toarray())
+    [[0.  0.6 0. ]
+     [0.  0.  0.8]
+     [0.  0.8 0. ]]
+    """
+    from snaps.kernels.similarity import carry_over
+
+    n = len(keys)
+    found = _no_neighbours(n, _check_k(k, n))
+    source = _unchanged(old_features, old_keys, features, keys)
+    stayed = source >= 0
+    place = np.full(len(old_keys), -1)
+    place[source[stayed]] = np.flatnonzero(stayed)
+    whole = carry_over(place, old.indptr, old.indices, old.data, *found)
+
+    table, squares, search = _prepare(features)
+    rank = _ranks(keys)
+    for rows, near in (
+        (np.flatnonzero(whole), np.flatnonzero(~stayed)),
+        (np.flatnonzero(~whole), np.arange(n)),
+    ):
+        search(table, rows, near, squares, rank, found, lambda count: None)
+    return _assemble(*found)
+
+
+def _unchanged(
+    old_features: Table, old_keys: np.ndarray, features: Table, keys: np.ndarray
+) -> np.ndarray:
+    """Where each node stood before; -1 if it is new or its features are."""
+    same_kind = sp.issparse(old_features) == sp.issparse(features)
+    if not same_kind or old_features.shape[1] != features.shape[1]:
+        return np.full(len(keys), -1)
+    order = np.argsort(old_keys)
+    after = np.searchsorted(old_keys, keys, sorter=order)
+    source = order[np.minimum(after, len(order) - 1)]
+    source[old_keys[source] != keys] = -1
+    rows = np.flatnonzero(source >= 0)
+    # A sparse table's `size` counts what it stores.
+    width = BLOCK_BYTES * len(keys) // (8 * features.size + 1)
+    for block in _blocks(rows, width):
+        same = _same_rows(_take(old_features, source[block]), _take(features, block))
+        source[block[~same]] = -1
+    return source
+
+
+def _same_rows(one: Table, other: Table) -> np.ndarray:
+    """Which rows of two tables agree."""
+    if not sp.issparse(one):
+        return (one == other).all(axis=1)
+    same = np.diff(one.indptr) == np.diff(other.indptr)
+    if not same.all():
+        one, other = one[same], other[same]
+    differs = np.flatnonzero((one.indices != other.indices) | (one.data != other.data))
+    changed = np.searchsorted(one.indptr, differs, side="right") - 1
+    same[np.flatnonzero(same)[changed]] = False
+    return same
