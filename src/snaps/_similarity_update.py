@@ -10,16 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.similarity import (
-    BLOCK_BYTES,
-    _assemble,
-    _blocks,
-    _check_k,
-    _no_neighbours,
-    _prepare,
-    _ranks,
-    _take,
-)
+from snaps.similarity import _arrays, _assemble, _check_k, _no_neighbours, _prepare, _ranks
 
 Table = Any  # ndarray or csr_array
 
@@ -82,6 +73,8 @@ def _unchanged(
     old_features: Table, old_keys: np.ndarray, features: Table, keys: np.ndarray
 ) -> np.ndarray:
     """Where each node stood before; -1 if it is new or its features are."""
+    from snaps.kernels.similarity import same_rows
+
     same_kind = sp.issparse(old_features) == sp.issparse(features)
     if not same_kind or old_features.shape[1] != features.shape[1]:
         return np.full(len(keys), -1)
@@ -89,23 +82,5 @@ def _unchanged(
     after = np.searchsorted(old_keys, keys, sorter=order)
     source = order[np.minimum(after, len(order) - 1)]
     source[old_keys[source] != keys] = -1
-    rows = np.flatnonzero(source >= 0)
-    # A sparse table's `size` counts what it stores.
-    width = BLOCK_BYTES * len(keys) // (8 * features.size + 1)
-    for block in _blocks(rows, width):
-        same = _same_rows(_take(old_features, source[block]), _take(features, block))
-        source[block[~same]] = -1
+    source[~same_rows(_arrays(old_features), _arrays(features), source)] = -1
     return source
-
-
-def _same_rows(one: Table, other: Table) -> np.ndarray:
-    """Which rows of two tables agree."""
-    if not sp.issparse(one):
-        return (one == other).all(axis=1)
-    same = np.diff(one.indptr) == np.diff(other.indptr)
-    if not same.all():
-        one, other = one[same], other[same]
-    differs = np.flatnonzero((one.indices != other.indices) | (one.data != other.data))
-    changed = np.searchsorted(one.indptr, differs, side="right") - 1
-    same[np.flatnonzero(same)[changed]] = False
-    return same

@@ -177,19 +177,14 @@ def _search_sparse(
     advance: Callable[[int], None],
 ) -> None:
     """Compare rows with candidates by an inverted index of these, a block of them at a time."""
-    from snaps.kernels.similarity import search_sparse
+    from snaps.kernels.similarity import invert, search_sparse
 
-    n, arrays = table.shape[0], _arrays(table)
+    (n, d), arrays = table.shape, _arrays(table)
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     for block in _blocks(near, min(width, SPARSE_ROWS)):
-        index = _take(table, block).tocsc()
-        inverted = (
-            index.indptr.astype(np.int64),
-            index.indices.astype(np.int32, copy=False).view(np.uint32),
-            index.data.astype(np.float64, copy=False),
-        )
+        index = invert(block, *arrays, d)
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
-        common = (*arrays, inverted, block, scales, squares, rank, *found)
+        common = (*arrays, index, block, scales, squares, rank, *found)
 
         def search(share: np.ndarray, common: tuple = common) -> None:
             search_sparse(share, *common)
@@ -209,16 +204,17 @@ def _search_dense(
     """Compare rows with candidates by products of blocks of unit rows in float32."""
     from threadpoolctl import threadpool_limits
 
-    from snaps.kernels.similarity import search_dense
+    from snaps.kernels.similarity import search_dense, unit_rows
 
     d, arrays = table.shape[1], _arrays(table)
     common = (d, arrays[2].min() < 0, *arrays, squares, rank, *found)
     norms = np.sqrt(np.where(squares > 0, squares, 1.0))
     for block in _blocks(near, BLOCK_BYTES // (4 * d)):
-        right = _unit_rows(table, block, norms).T
+        right = unit_rows(block, *arrays, norms, d).T
 
         def search(share: np.ndarray, block: np.ndarray = block, right: Table = right) -> None:
-            search_dense(_unit_rows(table, share, norms) @ right, share, block, *common)
+            tile = unit_rows(share, *arrays, norms, d) @ right
+            search_dense(tile, share, block, *common)
 
         # One thread a product: with all of them in each, they would wait for one another.
         with threadpool_limits(1, user_api="blas"):
@@ -243,18 +239,6 @@ def _in_threads(
             advance(len(share) * num_near)
 
 
-def _unit_rows(table: Table, rows: np.ndarray, norms: np.ndarray) -> np.ndarray:
-    """Rows divided by their norms, dense, in float32."""
-    part = _take(table, rows)
-    if sp.issparse(part):
-        data = part.data / np.repeat(norms[rows], np.diff(part.indptr))
-        return sp.csr_array(
-            (data.astype(np.float32), part.indices, part.indptr), shape=part.shape
-        ).toarray()
-    unit = np.empty(part.shape, np.float32)
-    return np.divide(part, norms[rows, None], out=unit, casting="same_kind")
-
-
 def _arrays(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The table as the kernels see it: CSR, without columns if dense."""
     if sp.issparse(table):
@@ -275,10 +259,3 @@ def _scale(table: Table, exponents: np.ndarray) -> Table:
 
 def _blocks(rows: np.ndarray, width: int) -> list[np.ndarray]:
     return [rows[start : start + width] for start in range(0, len(rows), max(width, 1))]
-
-
-def _take(table: Table, rows: np.ndarray) -> Table:
-    """Some rows; without a copy where they are neighbours and the table is dense."""
-    if len(rows) and (np.diff(rows) == 1).all():
-        return table[rows[0] : rows[-1] + 1]
-    return table[rows]

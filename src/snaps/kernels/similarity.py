@@ -32,6 +32,48 @@ def row_sizes(ptr, vals):
     return squares, peaks
 
 
+@njit(nogil=True, cache=True)
+def unit_rows(rows, ptr, cols, vals, norms, width):
+    """Some rows divided by their norms, dense, in float32."""
+    unit = np.zeros((len(rows), width), np.float32)
+    for r in range(len(rows)):
+        start, norm = ptr[rows[r]], norms[rows[r]]
+        for p in range(start, ptr[rows[r] + 1]):
+            unit[r, cols[p] if len(cols) else p - start] = vals[p] / norm
+    return unit
+
+
+@njit(cache=True)
+def invert(rows, ptr, cols, vals, width):
+    """The inverted index of some rows: per column who has it, by place in `rows`, and the values.
+
+    Row numbers are unsigned: numba tests signed ones for wrap-around, which makes the loop that
+    matters half as fast again.
+    """
+    index_ptr = np.zeros(width + 1, np.int64)
+    for i in rows:
+        for p in range(ptr[i], ptr[i + 1]):
+            index_ptr[cols[p] + 1] += 1
+    index_ptr = np.cumsum(index_ptr)
+    ends = index_ptr[:-1].copy()
+    index_rows, index_vals = np.empty(index_ptr[-1], np.uint32), np.empty(index_ptr[-1])
+    for r in range(len(rows)):
+        for p in range(ptr[rows[r]], ptr[rows[r] + 1]):
+            q = ends[cols[p]]
+            index_rows[q], index_vals[q] = r, vals[p]
+            ends[cols[p]] = q + 1
+    return index_ptr, index_rows, index_vals
+
+
+@njit(cache=True)
+def count_above(values, limit):
+    """How many exceed the limit, without a branch to mispredict."""
+    hits = 0
+    for value in values:
+        hits += value > limit
+    return hits
+
+
 @njit(cache=True)
 def shortlist(approx, k, low, error, places):
     """Write the places that may hold one of the k largest above `low`; return how many."""
@@ -42,13 +84,11 @@ def shortlist(approx, k, low, error, places):
         for lane in range(len(part)):
             tops[lane] = np.fmax(part[lane], tops[lane])
     # Whatever k of the lanes' maxima exceed bounds the k-th largest from below. Counting finds
-    # such a bound without a branch to mispredict, several times faster than sorting.
+    # such a bound several times faster than sorting.
     bound, beyond = np.float32(low), np.float32(1.0)
-    for _ in range(16):
+    for _ in range(16 if count_above(tops, bound) >= k else 0):
         middle = (bound + beyond) / np.float32(2)
-        hits = 0
-        for lane in range(lanes):
-            hits += tops[lane] > middle
+        hits = count_above(tops, middle)
         if hits >= k:
             bound = middle
             if hits <= k + 2:
@@ -59,10 +99,7 @@ def shortlist(approx, k, low, error, places):
     limit, count = np.float32(low), 0
     for start in range(0, m, STEP):
         stop = min(start + STEP, m)
-        hits = 0
-        for j in range(start, stop):
-            hits += approx[j] > limit
-        if hits:
+        if count_above(approx[start:stop], limit):
             for j in range(start, stop):
                 places[count] = j
                 count += approx[j] > limit
@@ -131,8 +168,6 @@ def search_sparse(rows, ptr, cols, vals, index, near, scales, squares, rank, sim
     """Compare `rows` with the candidates `near`, given as an inverted index.
 
     `scales` holds the inverse norms of `near`, zero for a row of zeros.
-    Row numbers in the index are unsigned: numba tests signed ones for wrap-around, which makes
-    the loop that matters half as fast again.
     """
     m, k = len(near), sims.shape[1]
     dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
@@ -227,6 +262,29 @@ def close_gaps(sims, nodes, counts):
         for p in range(i * k, i * k + counts[i]):
             sims[end], nodes[end] = sims[p], nodes[p]
             end += 1
+
+
+@njit(cache=True)
+def same_rows(one, other, pairs):
+    """Which rows of two tables agree: row pairs[i] of `one` with row i of `other`, if any."""
+    (ptr, cols, vals), (other_ptr, other_cols, other_vals) = one, other
+    same = np.zeros(len(pairs), np.bool_)
+    for i in range(len(pairs)):
+        if pairs[i] < 0:
+            continue
+        start, other_start = ptr[pairs[i]], other_ptr[i]
+        size = ptr[pairs[i] + 1] - start
+        if other_ptr[i + 1] - other_start != size:
+            continue
+        # All entries are looked at: a way out of the loop would keep it from being vectorised.
+        differ = 0
+        for p in range(size):
+            differ += vals[start + p] != other_vals[other_start + p]
+        if len(cols):
+            for p in range(size):
+                differ += cols[start + p] != other_cols[other_start + p]
+        same[i] = differ == 0
+    return same
 
 
 @njit(cache=True)
