@@ -61,11 +61,10 @@ def extend(
 
     table, squares, search = _prepare(features)
     rank = _ranks(keys)
-    for rows, near in (
-        (np.flatnonzero(whole), np.flatnonzero(~stayed)),
-        (np.flatnonzero(~whole), np.arange(n)),
-    ):
-        search(table, rows, near, squares, rank, found, lambda count: None)
+    came, lost = np.flatnonzero(~stayed), np.flatnonzero(stayed & ~whole)
+    for rows, waiting in ((came, whole), (lost, np.zeros(n, bool))):
+        if len(rows):
+            search(table, rows, np.arange(n), waiting, squares, rank, found, lambda count: None)
     return _assemble(*found)
 
 

@@ -5,7 +5,7 @@ Left of the wall: nothing here knows a label or a role, so the guarantee holds w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterator, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,6 +19,7 @@ from snaps._randomness import CANDIDATE_STREAM, node_keys, smallest
 from snaps.graph import check_features
 
 Table = Any  # ndarray or csr_array
+Offers = tuple[np.ndarray, np.ndarray, np.ndarray]  # to whom, who, their dot product
 
 # Measured: one step through an inverted index takes as long as this many multiplications of a
 # dense product.
@@ -88,7 +89,8 @@ def similarity_graph(
     table, squares, search = _prepare(table)
     found = _no_neighbours(n, k)
     with track(check_flag(progress, "progress"), "similarity", n * len(near)) as advance:
-        search(table, np.arange(n), near, squares, _ranks(keys), found, advance)
+        nobody = np.zeros(n, bool)
+        search(table, np.arange(n), near, nobody, squares, _ranks(keys), found, advance)
     return _assemble(*found)
 
 
@@ -171,71 +173,98 @@ def _search_sparse(
     table: sp.csr_array,
     rows: np.ndarray,
     near: np.ndarray,
+    waiting: np.ndarray,
     squares: np.ndarray,
     rank: np.ndarray,
     found: tuple[np.ndarray, ...],
     advance: Callable[[int], None],
 ) -> None:
-    """Compare rows with candidates by an inverted index of these, a block of them at a time."""
-    from snaps.kernels.similarity import invert, search_sparse
+    """Compare rows with candidates by an inverted index of these, a block of them at a time.
+
+    Rows find their neighbours among the candidates, and candidates that are `waiting` theirs
+    among the rows.
+    """
+    from snaps.kernels.similarity import invert, search_sparse, settle_offers
 
     (n, d), arrays = table.shape, _arrays(table)
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     for block in _blocks(near, min(width, SPARSE_ROWS)):
         index = invert(block, *arrays, d)
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
-        common = (*arrays, index, block, scales, squares, rank, *found)
+        wanted = _limits(block, waiting, *found)
+        common = (*arrays, index, block, scales, wanted, squares, rank, *found)
 
-        def search(share: np.ndarray, common: tuple = common) -> None:
-            search_sparse(share, *common)
+        def search(share: np.ndarray, common: tuple = common) -> Offers:
+            return search_sparse(share, *common)
 
-        _in_threads(search, rows, SHARE, len(block), advance)
+        for offers in _in_threads(search, rows, SHARE, len(block), advance):
+            settle_offers(*offers, squares, rank, *found)
 
 
 def _search_dense(
     table: Table,
     rows: np.ndarray,
     near: np.ndarray,
+    waiting: np.ndarray,
     squares: np.ndarray,
     rank: np.ndarray,
     found: tuple[np.ndarray, ...],
     advance: Callable[[int], None],
 ) -> None:
-    """Compare rows with candidates by products of blocks of unit rows in float32."""
+    """The same by products of blocks of unit rows in float32."""
     from threadpoolctl import threadpool_limits
 
-    from snaps.kernels.similarity import search_dense, unit_rows
+    from snaps.kernels.similarity import search_dense, settle_offers, unit_rows
 
     d, arrays = table.shape[1], _arrays(table)
     common = (d, arrays[2].min() < 0, *arrays, squares, rank, *found)
     norms = np.sqrt(np.where(squares > 0, squares, 1.0))
     for block in _blocks(near, BLOCK_BYTES // (4 * d)):
         right = unit_rows(block, *arrays, norms, d).T
+        candidates = block, _limits(block, waiting, *found)
 
-        def search(share: np.ndarray, block: np.ndarray = block, right: Table = right) -> None:
+        def search(
+            share: np.ndarray, right: np.ndarray = right, candidates: tuple = candidates
+        ) -> Offers:
             tile = unit_rows(share, *arrays, norms, d) @ right
-            search_dense(tile, share, block, *common)
+            return search_dense(tile, share, *candidates, *common)
 
         # One thread a product: with all of them in each, they would wait for one another.
         with threadpool_limits(1, user_api="blas"):
             most = TILE_BYTES // (4 * len(block))
-            _in_threads(search, rows, most, len(block), advance)
+            for offers in _in_threads(search, rows, most, len(block), advance):
+                settle_offers(*offers, squares, rank, *found)
+
+
+def _limits(
+    block: np.ndarray,
+    waiting: np.ndarray,
+    sims: np.ndarray,
+    nodes: np.ndarray,
+    counts: np.ndarray,
+) -> np.ndarray:
+    """The cosines that waiting candidates would take somebody for; empty if none of them waits."""
+    if not waiting[block].any():
+        return np.empty(0)
+    last = np.where(counts[block] == sims.shape[1], sims[block, -1], 0.0)
+    return np.where(waiting[block], last, np.inf)
 
 
 def _in_threads(
-    search: Callable[[np.ndarray], None],
+    search: Callable[[np.ndarray], Offers],
     rows: np.ndarray,
     most: int,
     num_near: int,
     advance: Callable[[int], None],
-) -> None:
+) -> Iterator[Offers]:
     """Search the rows, at most `most` at a time, in as many threads as numba would use."""
     from numba import get_num_threads
 
     workers = get_num_threads()
     shares = _blocks(rows, min(most, len(rows) // (4 * workers) + 1))
     with ThreadPoolExecutor(workers) as pool:
-        for share, _ in zip(shares, pool.map(search, shares), strict=True):
+        for share, offers in zip(shares, pool.map(search, shares), strict=True):
+            yield offers
             advance(len(share) * num_near)
 
 

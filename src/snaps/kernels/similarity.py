@@ -6,6 +6,10 @@ empty `cols`. The best neighbours found so far lie in `sims` and `nodes` (n, k),
 among the best in spite of their error is compared by the cosine proper: its dot product adds the
 terms one by one in column order, in float64, so that neither the path, blocks, threads nor the
 order of the nodes can change a bit. Threads are the caller's: each takes rows of its own.
+
+A search looks for the best candidates of some rows. An update also wants to know for which
+candidates one of these rows is among the best: those that `wanted` has a limit for, a cosine that
+they would take the row for, are returned as offers (to whom, who, dot product).
 """
 
 from __future__ import annotations
@@ -107,6 +111,28 @@ def shortlist(approx, k, low, error, places):
 
 
 @njit(cache=True)
+def no_offers(most):
+    """Room for so many offers; memory that none is written to is never taken."""
+    return np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
+
+
+@njit(cache=True)
+def takers(approx, wanted, low, error, places):
+    """Write the places whose own lists may take the row, if above `low`; return how many."""
+    count = 0
+    for start in range(0, len(wanted), STEP):
+        stop = min(start + STEP, len(wanted))
+        hits = 0
+        for j in range(start, stop):
+            hits += approx[j] > max(wanted[j] - error, low)
+        if hits:
+            for j in range(start, stop):
+                places[count] = j
+                count += approx[j] > max(wanted[j] - error, low)
+    return count
+
+
+@njit(cache=True)
 def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
     """Merge `found` candidates into i's list of the best; of equals the lower rank comes first."""
     k = sims.shape[1]
@@ -133,6 +159,14 @@ def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
             if place < k:
                 sims[i, place], nodes[i, place] = values[c], names[c]
         counts[i] = min(size, k)
+
+
+@njit(nogil=True, cache=True)
+def settle_offers(whom, who, dots, squares, rank, sims, nodes, counts):
+    """Merge each of the offers into the list of the one it was made to."""
+    for c in range(len(whom)):
+        one = slice(c, c + 1)
+        settle(whom[c], 1, who[one], dots[one], squares, rank, sims, nodes, counts)
 
 
 @njit(cache=True)
@@ -164,14 +198,17 @@ def add_up_few(row, index, dots, met):
 
 
 @njit(nogil=True, cache=True)
-def search_sparse(rows, ptr, cols, vals, index, near, scales, squares, rank, sims, nodes, counts):
-    """Compare `rows` with the candidates `near`, given as an inverted index.
+def search_sparse(
+    rows, ptr, cols, vals, index, near, scales, wanted, squares, rank, sims, nodes, counts
+):
+    """Compare `rows` with the candidates `near`, given as an inverted index; return offers.
 
     `scales` holds the inverse norms of `near`, zero for a row of zeros.
     """
     m, k = len(near), sims.shape[1]
     dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
     met, who, products = np.empty(m + 1, np.uint32), np.empty(m, np.int64), np.empty(m)
+    limits, offers, made = np.empty(m), no_offers(len(rows) * len(wanted)), 0
     for i in rows:
         row, steps = (cols[ptr[i] : ptr[i + 1]], vals[ptr[i] : ptr[i + 1]]), 0
         for col in row[0]:
@@ -183,26 +220,37 @@ def search_sparse(rows, ptr, cols, vals, index, near, scales, squares, rank, sim
         itself = np.searchsorted(near, i)
         if itself < m and near[itself] != i:
             itself = m
-        if FEW * steps < m:
+        few = FEW * steps < m
+        if few:
             count = add_up_few(row, index, dots, met)
             dots[itself] = 0
             for c in range(count):
                 j = met[c]
-                products[c], dots[j] = dots[j], 0
+                who[c], products[c], dots[j] = near[j], dots[j], 0
                 approx[c] = products[c] * scale * scales[j]
-            found = shortlist(approx[:count], k, low, 2 * UNIT, places)
-            for c in range(found):
-                who[c], products[c] = near[met[places[c]]], products[places[c]]
+            if len(wanted):
+                for c in range(count):
+                    limits[c] = wanted[met[c]]
+            asked = who, products, limits[: min(count, len(wanted))]
         else:
+            count = m
             add_up(row, index, dots)
             dots[itself] = 0
             for j in range(m):
                 approx[j] = dots[j] * scale * scales[j]
-            found = shortlist(approx, k, low, 2 * UNIT, places)
-            for c in range(found):
-                who[c], products[c] = near[places[c]], dots[places[c]]
-            dots[:] = 0
+            asked = near, dots, wanted
+        found = takers(approx, asked[2], 0.0, 2 * UNIT, places)
+        for c in range(found):
+            place, at = places[c], made + c
+            offers[0][at], offers[1][at], offers[2][at] = asked[0][place], i, asked[1][place]
+        made += found
+        found = shortlist(approx[:count], k, low, 2 * UNIT, places)
+        for c in range(found):
+            who[c], products[c] = asked[0][places[c]], asked[1][places[c]]
         settle(i, found, who, products, squares, rank, sims, nodes, counts)
+        if not few:
+            dots[:] = 0
+    return offers[0][:made], offers[1][:made], offers[2][:made]
 
 
 @njit(cache=True)
@@ -220,7 +268,7 @@ def dot_product(row, ptr, cols, vals, j):
 
 @njit(nogil=True, cache=True)
 def search_dense(
-    tile, rows, near, width, signed, ptr, cols, vals, squares, rank, sims, nodes, counts
+    tile, rows, near, wanted, width, signed, ptr, cols, vals, squares, rank, sims, nodes, counts
 ):
     """Compare `rows` with the candidates `near`: `tile` has their cosines.
 
@@ -229,28 +277,35 @@ def search_dense(
     m, k = len(near), sims.shape[1]
     places, who, products = np.empty(m + 1, np.int64), np.empty(m, np.int64), np.empty(m)
     row = np.zeros(width)
+    offers, made = no_offers(len(rows) * len(wanted)), 0
     for r in range(len(tile)):
         i = rows[r]
         start, end = ptr[i], ptr[i + 1]
         # The factors are rounded once each, their products and sums once a term (zeros are
         # exact); two more make room for what float64 and the limits themselves round.
         error = np.expm1((end - start + 4) * UNIT)
-        low = -error if signed else 0.0
-        if counts[i] == k:
-            low = max(low, sims[i, k - 1] - error)
+        floor = -error if signed else 0.0
+        low = max(floor, sims[i, k - 1] - error) if counts[i] == k else floor
         place = np.searchsorted(near, i)
         if place < m and near[place] == i:
             tile[r, place] = -2
-        found = shortlist(tile[r], k, low, error, places) if squares[i] > 0 else 0
-        if found == 0:
+        if squares[i] == 0:
             continue
         for p in range(start, end):
             row[cols[p] if len(cols) else p - start] = vals[p]
+        found = takers(tile[r], wanted, floor, error, places)
+        for c in range(made, made + found):
+            j = near[places[c - made]]
+            offers[0][c], offers[1][c] = j, i
+            offers[2][c] = dot_product(row, ptr, cols, vals, j)
+        made += found
+        found = shortlist(tile[r], k, low, error, places)
         for c in range(found):
             who[c] = near[places[c]]
             products[c] = dot_product(row, ptr, cols, vals, who[c])
         settle(i, found, who, products, squares, rank, sims, nodes, counts)
         row[:] = 0
+    return offers[0][:made], offers[1][:made], offers[2][:made]
 
 
 @njit(cache=True)
