@@ -424,3 +424,9 @@ def test_update_complains_about_k():
     message = "'k' must be smaller than the number of nodes 3, got 3"
     with pytest.raises(snaps.SnapsError, match=message):
         extend(old, table, keys, table[:3], keys[:3], 3)
+
+
+def test_update_takes_cosines_that_float32_cannot_tell_from_zero(both_paths):
+    table, keys = np.array([[1.0, 1], [-1, -1], [1, -1 + 1e-10]]), np.arange(3, dtype=np.uint64)
+    assert similarity_graph(table, 1).indices[0] == 2
+    both_paths(lambda: check_update(table[:2], keys[:2], table, keys, 1))
