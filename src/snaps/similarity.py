@@ -5,8 +5,9 @@ Left of the wall: nothing here knows a label or a role, so the guarantee holds w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,12 @@ from snaps._randomness import CANDIDATE_STREAM, node_keys, smallest
 from snaps.graph import check_features
 
 Table = Any  # ndarray or csr_array
-Offers = tuple[np.ndarray, np.ndarray, np.ndarray]  # to whom, who, their dot product
 
 # Measured: one step through an inverted index takes as long as this many multiplications of a
 # dense product.
 STEP_COST = 40.0
 # A row's products with so many candidates stay in the cache; a thread takes so many rows at a time.
-SPARSE_ROWS, SHARE = 16384, 1024
+SPARSE_ROWS, SHARE = 16384, 256
 BLOCK_BYTES, TILE_BYTES = 32 * 2**20, 16 * 2**20  # of dense features; of a thread's products
 
 
@@ -186,7 +186,7 @@ def _search_sparse(
     """
     from snaps.kernels.similarity import invert, search_sparse, settle_offers
 
-    (n, d), arrays = table.shape, _arrays(table)
+    (n, d), arrays, lock = table.shape, _arrays(table), Lock()
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     for block in _blocks(near, min(width, SPARSE_ROWS)):
         index = invert(block, *arrays, d)
@@ -194,11 +194,12 @@ def _search_sparse(
         wanted = _limits(block, waiting, *found)
         common = (*arrays, index, block, scales, wanted, squares, rank, *found)
 
-        def search(share: np.ndarray, common: tuple = common) -> Offers:
-            return search_sparse(share, *common)
+        def search(share: np.ndarray, common: tuple = common) -> None:
+            offers = search_sparse(share, *common)
+            with lock:
+                settle_offers(offers, squares, rank, *found)
 
-        for offers in _in_threads(search, rows, SHARE, len(block), advance):
-            settle_offers(*offers, squares, rank, *found)
+        _in_threads(search, rows, SHARE, len(block), advance)
 
 
 def _search_dense(
@@ -216,7 +217,7 @@ def _search_dense(
 
     from snaps.kernels.similarity import search_dense, settle_offers, unit_rows
 
-    d, arrays = table.shape[1], _arrays(table)
+    d, arrays, lock = table.shape[1], _arrays(table), Lock()
     common = (d, arrays[2].min() < 0, *arrays, squares, rank, *found)
     norms = np.sqrt(np.where(squares > 0, squares, 1.0))
     for block in _blocks(near, BLOCK_BYTES // (4 * d)):
@@ -225,15 +226,16 @@ def _search_dense(
 
         def search(
             share: np.ndarray, right: np.ndarray = right, candidates: tuple = candidates
-        ) -> Offers:
+        ) -> None:
             tile = unit_rows(share, *arrays, norms, d) @ right
-            return search_dense(tile, share, *candidates, *common)
+            offers = search_dense(tile, share, *candidates, *common)
+            with lock:
+                settle_offers(offers, squares, rank, *found)
 
         # One thread a product: with all of them in each, they would wait for one another.
         with threadpool_limits(1, user_api="blas"):
             most = TILE_BYTES // (4 * len(block))
-            for offers in _in_threads(search, rows, most, len(block), advance):
-                settle_offers(*offers, squares, rank, *found)
+            _in_threads(search, rows, most, len(block), advance)
 
 
 def _limits(
@@ -251,20 +253,19 @@ def _limits(
 
 
 def _in_threads(
-    search: Callable[[np.ndarray], Offers],
+    search: Callable[[np.ndarray], None],
     rows: np.ndarray,
     most: int,
     num_near: int,
     advance: Callable[[int], None],
-) -> Iterator[Offers]:
+) -> None:
     """Search the rows, at most `most` at a time, in as many threads as numba would use."""
     from numba import get_num_threads
 
     workers = get_num_threads()
     shares = _blocks(rows, min(most, len(rows) // (4 * workers) + 1))
     with ThreadPoolExecutor(workers) as pool:
-        for share, offers in zip(shares, pool.map(search, shares), strict=True):
-            yield offers
+        for share, _ in zip(shares, pool.map(search, shares), strict=True):
             advance(len(share) * num_near)
 
 

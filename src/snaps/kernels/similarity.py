@@ -7,9 +7,9 @@ among the best in spite of their error is compared by the cosine proper: its dot
 terms one by one in column order, in float64, so that neither the path, blocks, threads nor the
 order of the nodes can change a bit. Threads are the caller's: each takes rows of its own.
 
-A search looks for the best candidates of some rows. An update also wants to know for which
-candidates one of these rows is among the best: those that `wanted` has a limit for, a cosine that
-they would take the row for, are returned as offers (to whom, who, dot product).
+A search looks for the best candidates of some rows. An update also asks the other way round: for
+which candidates may such a row be among the best? `wanted` has the cosine that each must see
+(empty: nobody asks), and the answer is offers: arrays of to whom, who, and their dot product.
 """
 
 from __future__ import annotations
@@ -158,8 +158,9 @@ def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
 
 
 @njit(nogil=True, cache=True)
-def settle_offers(whom, who, dots, squares, rank, sims, nodes, counts):
+def settle_offers(offers, squares, rank, sims, nodes, counts):
     """Merge each of the offers into the list of the one it was made to."""
+    whom, who, dots = offers
     for c in range(len(whom)):
         one = slice(c, c + 1)
         settle(whom[c], 1, who[one], dots[one], squares, rank, sims, nodes, counts)
