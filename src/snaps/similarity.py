@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ Table = Any  # ndarray or csr_array
 # dense product.
 STEP_COST = 40.0
 # A row's products with so many candidates stay in the cache; a thread takes so many rows at a time.
-SPARSE_ROWS, SHARE = 16384, 1024
+SPARSE_ROWS, SHARE = 16384, 256
 BLOCK_BYTES, TILE_BYTES = 32 * 2**20, 16 * 2**20  # of dense features; of a thread's products
 
 
@@ -75,13 +76,9 @@ def similarity_graph(
      [0.  0.8 0.  0. ]
      [0.  0.  0.  0. ]]
     """
-    from snaps.kernels.similarity import close_gaps, row_sizes
-
     table = check_features(features)
     n = table.shape[0]
-    k = check_integer(k, "k", low=1)
-    if k >= n:
-        raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {k}")
+    k = _check_k(k, n)
     keys = np.arange(n) if ids is None else _check_ids(ids, n)
     near = np.arange(n)
     if isinstance(candidates, Sized):
@@ -89,26 +86,19 @@ def similarity_graph(
     elif candidates is not None:
         count = check_integer(candidates, "candidates", low=1)
         near = smallest(check_seed(seed), node_keys(keys), CANDIDATE_STREAM, count)
-    rank = np.empty(n, np.int64)
-    rank[np.argsort(keys)] = np.arange(n)
-
-    table = table.astype(np.float32 if table.dtype.itemsize <= 4 else np.float64, copy=False)
-    if not sp.issparse(table):
-        table = np.ascontiguousarray(table)
-    table, search = _choose_path(table)
-    squares, peaks = row_sizes(*_arrays(table)[::2])
-    extreme = (peaks > 0) & ~((squares > 1e-90) & (squares < 1e90))
-    if extreme.any():
-        table = _scale(table, np.where(extreme, -np.frexp(peaks)[1], 0))
-        squares, _ = row_sizes(*_arrays(table)[::2])
-    sims, nodes, counts = np.empty((n, k)), np.empty((n, k), np.int32), np.zeros(n, np.int64)
+    table, squares, search = _prepare(table)
+    found = _no_neighbours(n, k)
     with track(check_flag(progress, "progress"), "similarity", n * len(near)) as advance:
-        search(table, near, squares, rank, (sims, nodes, counts), advance)
-    close_gaps(sims, nodes, counts)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    data, indices = sims.reshape(-1)[: indptr[-1]], nodes.reshape(-1)[: indptr[-1]]
-    small = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
-    return sp.csr_array((data, indices, indptr.astype(small)), shape=(n, n))
+        nobody = np.zeros(n, bool)
+        search(table, np.arange(n), near, nobody, squares, _ranks(keys), found, advance)
+    return _assemble(*found)
+
+
+def _check_k(k: Any, n: int) -> int:
+    k = check_integer(k, "k", low=1)
+    if k >= n:
+        raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {k}")
+    return k
 
 
 def _check_ids(ids: Any, n: int) -> np.ndarray:
@@ -123,6 +113,45 @@ def _check_ids(ids: Any, n: int) -> np.ndarray:
     if repeated.size:
         raise SnapsError(f"'ids' must be unique, got {repeated[0]} twice or more")
     return array
+
+
+def _ranks(keys: np.ndarray) -> np.ndarray:
+    """Each node's place in the order of the keys."""
+    rank = np.empty(len(keys), np.int64)
+    rank[np.argsort(keys)] = np.arange(len(keys))
+    return rank
+
+
+def _prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:
+    """The table as the search needs it, its rows' squared norms, and the search."""
+    from snaps.kernels.similarity import row_sizes
+
+    table = table.astype(np.float32 if table.dtype.itemsize <= 4 else np.float64, copy=False)
+    if not sp.issparse(table):
+        table = np.ascontiguousarray(table)
+    table, search = _choose_path(table)
+    squares, peaks = row_sizes(*_arrays(table)[::2])
+    extreme = (peaks > 0) & ~((squares > 1e-90) & (squares < 1e90))
+    if extreme.any():
+        table = _scale(table, np.where(extreme, -np.frexp(peaks)[1], 0))
+        squares, _ = row_sizes(*_arrays(table)[::2])
+    return table, squares, search
+
+
+def _no_neighbours(n: int, k: int) -> tuple[np.ndarray, ...]:
+    """Room for k neighbours of each node: their cosines, who they are, how many."""
+    return np.empty((n, k)), np.empty((n, k), np.int32), np.zeros(n, np.int64)
+
+
+def _assemble(sims: np.ndarray, nodes: np.ndarray, counts: np.ndarray) -> sp.csr_array:
+    """The lists as a matrix, in the memory of the lists."""
+    from snaps.kernels.similarity import close_gaps
+
+    close_gaps(sims, nodes, counts)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    data, indices = sims.reshape(-1)[: indptr[-1]], nodes.reshape(-1)[: indptr[-1]]
+    small = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
+    return sp.csr_array((data, indices, indptr.astype(small)), shape=(len(counts), len(counts)))
 
 
 def _choose_path(table: Table) -> tuple[Table, Callable[..., None]]:
@@ -142,89 +171,102 @@ def _choose_path(table: Table) -> tuple[Table, Callable[..., None]]:
 
 def _search_sparse(
     table: sp.csr_array,
+    rows: np.ndarray,
     near: np.ndarray,
+    waiting: np.ndarray,
     squares: np.ndarray,
     rank: np.ndarray,
     found: tuple[np.ndarray, ...],
     advance: Callable[[int], None],
 ) -> None:
-    """Walk an inverted index of the candidates, a block of them at a time."""
-    from snaps.kernels.similarity import search_sparse
+    """Compare rows with candidates by an inverted index of these, a block of them at a time.
 
-    n, arrays = table.shape[0], _arrays(table)
+    Rows find their neighbours among the candidates, and candidates that are `waiting` theirs
+    among the rows.
+    """
+    from snaps.kernels.similarity import invert, search_sparse, settle_offers
+
+    (n, d), arrays, lock = table.shape, _arrays(table), Lock()
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     for block in _blocks(near, min(width, SPARSE_ROWS)):
-        index = _take(table, block).tocsc()
-        inverted = (
-            index.indptr.astype(np.int64),
-            index.indices.astype(np.int32, copy=False).view(np.uint32),
-            index.data.astype(np.float64, copy=False),
-        )
+        index = invert(block, *arrays, d)
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
-        common = (*arrays, inverted, block, scales, squares, rank, *found)
+        wanted = _limits(block, waiting, *found)
+        common = (*arrays, index, block, scales, wanted, squares, rank, *found)
 
-        def search(rows: np.ndarray, common: tuple = common) -> None:
-            search_sparse(rows[0], rows[-1] + 1, *common)
+        def search(share: np.ndarray, common: tuple = common) -> None:
+            offers = search_sparse(share, *common)
+            with lock:
+                settle_offers(offers, squares, rank, *found)
 
-        _in_threads(search, n, SHARE, len(block), advance)
+        _in_threads(search, rows, SHARE, len(block), advance)
 
 
 def _search_dense(
     table: Table,
+    rows: np.ndarray,
     near: np.ndarray,
+    waiting: np.ndarray,
     squares: np.ndarray,
     rank: np.ndarray,
     found: tuple[np.ndarray, ...],
     advance: Callable[[int], None],
 ) -> None:
-    """Multiply blocks of unit rows in float32."""
+    """The same by products of blocks of unit rows in float32."""
     from threadpoolctl import threadpool_limits
 
-    from snaps.kernels.similarity import search_dense
+    from snaps.kernels.similarity import search_dense, settle_offers, unit_rows
 
-    n, d = table.shape
-    arrays = _arrays(table)
+    d, arrays, lock = table.shape[1], _arrays(table), Lock()
     common = (d, arrays[2].min() < 0, *arrays, squares, rank, *found)
     norms = np.sqrt(np.where(squares > 0, squares, 1.0))
     for block in _blocks(near, BLOCK_BYTES // (4 * d)):
-        right = _unit_rows(table, block, norms).T
+        right = unit_rows(block, *arrays, norms, d).T
+        candidates = block, _limits(block, waiting, *found)
 
-        def search(rows: np.ndarray, block: np.ndarray = block, right: Table = right) -> None:
-            search_dense(_unit_rows(table, rows, norms) @ right, rows[0], block, *common)
+        def search(
+            share: np.ndarray, right: np.ndarray = right, candidates: tuple = candidates
+        ) -> None:
+            tile = unit_rows(share, *arrays, norms, d) @ right
+            offers = search_dense(tile, share, *candidates, *common)
+            with lock:
+                settle_offers(offers, squares, rank, *found)
 
         # One thread a product: with all of them in each, they would wait for one another.
         with threadpool_limits(1, user_api="blas"):
             most = TILE_BYTES // (4 * len(block))
-            _in_threads(search, n, most, len(block), advance)
+            _in_threads(search, rows, most, len(block), advance)
+
+
+def _limits(
+    block: np.ndarray,
+    waiting: np.ndarray,
+    sims: np.ndarray,
+    nodes: np.ndarray,
+    counts: np.ndarray,
+) -> np.ndarray:
+    """The cosines that waiting candidates would take somebody for; empty if none of them waits."""
+    if not waiting[block].any():
+        return np.empty(0)
+    last = np.where(counts[block] == sims.shape[1], sims[block, -1], 0.0)
+    return np.where(waiting[block], last, np.inf)
 
 
 def _in_threads(
     search: Callable[[np.ndarray], None],
-    n: int,
+    rows: np.ndarray,
     most: int,
     num_near: int,
     advance: Callable[[int], None],
 ) -> None:
-    """Search all rows, at most `most` at a time, in as many threads as numba would use."""
+    """Search the rows, at most `most` at a time, in as many threads as numba would use."""
     from numba import get_num_threads
 
     workers = get_num_threads()
-    shares = _blocks(np.arange(n), min(most, n // (4 * workers) + 1))
+    shares = _blocks(rows, min(most, len(rows) // (4 * workers) + 1))
     with ThreadPoolExecutor(workers) as pool:
-        for rows, _ in zip(shares, pool.map(search, shares), strict=True):
-            advance(len(rows) * num_near)
-
-
-def _unit_rows(table: Table, rows: np.ndarray, norms: np.ndarray) -> np.ndarray:
-    """Rows divided by their norms, dense, in float32."""
-    part = _take(table, rows)
-    if sp.issparse(part):
-        data = part.data / np.repeat(norms[rows], np.diff(part.indptr))
-        return sp.csr_array(
-            (data.astype(np.float32), part.indices, part.indptr), shape=part.shape
-        ).toarray()
-    unit = np.empty(part.shape, np.float32)
-    return np.divide(part, norms[rows, None], out=unit, casting="same_kind")
+        for share, _ in zip(shares, pool.map(search, shares), strict=True):
+            advance(len(share) * num_near)
 
 
 def _arrays(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -247,10 +289,3 @@ def _scale(table: Table, exponents: np.ndarray) -> Table:
 
 def _blocks(rows: np.ndarray, width: int) -> list[np.ndarray]:
     return [rows[start : start + width] for start in range(0, len(rows), max(width, 1))]
-
-
-def _take(table: Table, rows: np.ndarray) -> Table:
-    """Some rows, given in order; without a copy where they are all there."""
-    if rows[-1] - rows[0] == len(rows) - 1:
-        return table[rows[0] : rows[-1] + 1]
-    return table[rows]

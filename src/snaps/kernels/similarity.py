@@ -6,6 +6,10 @@ empty `cols`. The best neighbours found so far lie in `sims` and `nodes` (n, k),
 among the best in spite of their error is compared by the cosine proper: its dot product adds the
 terms one by one in column order, in float64, so that neither the path, blocks, threads nor the
 order of the nodes can change a bit. Threads are the caller's: each takes rows of its own.
+
+A search looks for the best candidates of some rows. An update also asks the other way round: for
+which candidates may such a row be among the best? `wanted` has the cosine that each must see
+(empty: nobody asks), and the answer is offers: arrays of to whom, who, and their dot product.
 """
 
 from __future__ import annotations
@@ -30,6 +34,39 @@ def row_sizes(ptr, vals):
             squares[i] += value * value
             peaks[i] = max(peaks[i], abs(value))
     return squares, peaks
+
+
+@njit(nogil=True, cache=True)
+def unit_rows(rows, ptr, cols, vals, norms, width):
+    """Some rows divided by their norms, dense, in float32."""
+    unit = np.zeros((len(rows), width), np.float32)
+    for r in range(len(rows)):
+        start, norm = ptr[rows[r]], norms[rows[r]]
+        for p in range(start, ptr[rows[r] + 1]):
+            unit[r, cols[p] if len(cols) else p - start] = vals[p] / norm
+    return unit
+
+
+@njit(cache=True)
+def invert(rows, ptr, cols, vals, width):
+    """The inverted index of some rows: per column who has it, by place in `rows`, and the values.
+
+    Row numbers are unsigned: numba tests signed ones for wrap-around, which makes the loop that
+    matters half as fast again.
+    """
+    index_ptr = np.zeros(width + 1, np.int64)
+    for i in rows:
+        for p in range(ptr[i], ptr[i + 1]):
+            index_ptr[cols[p] + 1] += 1
+    index_ptr = np.cumsum(index_ptr)
+    ends = index_ptr[:-1].copy()
+    index_rows, index_vals = np.empty(index_ptr[-1], np.uint32), np.empty(index_ptr[-1])
+    for r in range(len(rows)):
+        for p in range(ptr[rows[r]], ptr[rows[r] + 1]):
+            q = ends[cols[p]]
+            index_rows[q], index_vals[q] = r, vals[p]
+            ends[cols[p]] = q + 1
+    return index_ptr, index_rows, index_vals
 
 
 @njit(cache=True)
@@ -70,6 +107,28 @@ def shortlist(approx, k, low, error, places):
 
 
 @njit(cache=True)
+def no_offers(most):
+    """Room for so many offers; memory that none is written to is never taken."""
+    return np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
+
+
+@njit(cache=True)
+def takers(approx, wanted, low, error, places):
+    """Write the places whose own lists may take the row, if above `low`; return how many."""
+    count = 0
+    for start in range(0, len(wanted), STEP):
+        stop = min(start + STEP, len(wanted))
+        hits = 0
+        for j in range(start, stop):
+            hits += approx[j] > max(wanted[j] - error, low)
+        if hits:
+            for j in range(start, stop):
+                places[count] = j
+                count += approx[j] > max(wanted[j] - error, low)
+    return count
+
+
+@njit(cache=True)
 def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
     """Merge `found` candidates into i's list of the best; of equals the lower rank comes first."""
     k = sims.shape[1]
@@ -96,6 +155,15 @@ def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
             if place < k:
                 sims[i, place], nodes[i, place] = values[c], names[c]
         counts[i] = min(size, k)
+
+
+@njit(nogil=True, cache=True)
+def settle_offers(offers, squares, rank, sims, nodes, counts):
+    """Merge each of the offers into the list of the one it was made to."""
+    whom, who, dots = offers
+    for c in range(len(whom)):
+        one = slice(c, c + 1)
+        settle(whom[c], 1, who[one], dots[one], squares, rank, sims, nodes, counts)
 
 
 @njit(cache=True)
@@ -128,18 +196,17 @@ def add_up_few(row, index, dots, met):
 
 @njit(nogil=True, cache=True)
 def search_sparse(
-    first, last, ptr, cols, vals, index, near, scales, squares, rank, sims, nodes, counts
+    rows, ptr, cols, vals, index, near, scales, wanted, squares, rank, sims, nodes, counts
 ):
-    """Compare rows first..last with the candidates `near`, given as an inverted index.
+    """Compare `rows` with the candidates `near`, given as an inverted index; return offers.
 
     `scales` holds the inverse norms of `near`, zero for a row of zeros.
-    Row numbers in the index are unsigned: numba tests signed ones for wrap-around, which makes
-    the loop that matters half as fast again.
     """
     m, k = len(near), sims.shape[1]
     dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
     met, who, products = np.empty(m + 1, np.uint32), np.empty(m, np.int64), np.empty(m)
-    for i in range(first, last):
+    limits, offers, made = np.empty(m), no_offers(len(rows) * len(wanted)), 0
+    for i in rows:
         row, steps = (cols[ptr[i] : ptr[i + 1]], vals[ptr[i] : ptr[i + 1]]), 0
         for col in row[0]:
             steps += index[0][col + 1] - index[0][col]
@@ -150,26 +217,37 @@ def search_sparse(
         itself = np.searchsorted(near, i)
         if itself < m and near[itself] != i:
             itself = m
-        if FEW * steps < m:
+        few = FEW * steps < m
+        if few:
             count = add_up_few(row, index, dots, met)
             dots[itself] = 0
             for c in range(count):
                 j = met[c]
-                products[c], dots[j] = dots[j], 0
+                who[c], products[c], dots[j] = near[j], dots[j], 0
                 approx[c] = products[c] * scale * scales[j]
-            found = shortlist(approx[:count], k, low, 2 * UNIT, places)
-            for c in range(found):
-                who[c], products[c] = near[met[places[c]]], products[places[c]]
+            if len(wanted):
+                for c in range(count):
+                    limits[c] = wanted[met[c]]
+            asked = who, products, limits[: min(count, len(wanted))]
         else:
+            count = m
             add_up(row, index, dots)
             dots[itself] = 0
             for j in range(m):
                 approx[j] = dots[j] * scale * scales[j]
-            found = shortlist(approx, k, low, 2 * UNIT, places)
-            for c in range(found):
-                who[c], products[c] = near[places[c]], dots[places[c]]
-            dots[:] = 0
+            asked = near, dots, wanted
+        found = takers(approx, asked[2], 0.0, 2 * UNIT, places)
+        for c in range(found):
+            place, at = places[c], made + c
+            offers[0][at], offers[1][at], offers[2][at] = asked[0][place], i, asked[1][place]
+        made += found
+        found = shortlist(approx[:count], k, low, 2 * UNIT, places)
+        for c in range(found):
+            who[c], products[c] = asked[0][places[c]], asked[1][places[c]]
         settle(i, found, who, products, squares, rank, sims, nodes, counts)
+        if not few:
+            dots[:] = 0
+    return offers[0][:made], offers[1][:made], offers[2][:made]
 
 
 @njit(cache=True)
@@ -187,37 +265,44 @@ def dot_product(row, ptr, cols, vals, j):
 
 @njit(nogil=True, cache=True)
 def search_dense(
-    tile, first, near, width, signed, ptr, cols, vals, squares, rank, sims, nodes, counts
+    tile, rows, near, wanted, width, signed, ptr, cols, vals, squares, rank, sims, nodes, counts
 ):
-    """Compare the rows from `first` on with the candidates `near`: `tile` has their cosines.
+    """Compare `rows` with the candidates `near`: `tile` has their cosines.
 
     Those are approximate, so whoever is near enough is compared once more, properly.
     """
     m, k = len(near), sims.shape[1]
     places, who, products = np.empty(m + 1, np.int64), np.empty(m, np.int64), np.empty(m)
     row = np.zeros(width)
+    offers, made = no_offers(len(rows) * len(wanted)), 0
     for r in range(len(tile)):
-        i = first + r
+        i = rows[r]
         start, end = ptr[i], ptr[i + 1]
         # The factors are rounded once each, their products and sums once a term (zeros are
         # exact); two more make room for what float64 and the limits themselves round.
         error = np.expm1((end - start + 4) * UNIT)
-        low = -error if signed else 0.0
-        if counts[i] == k:
-            low = max(low, sims[i, k - 1] - error)
+        floor = -error if signed else 0.0
+        low = max(floor, sims[i, k - 1] - error) if counts[i] == k else floor
         place = np.searchsorted(near, i)
         if place < m and near[place] == i:
             tile[r, place] = -2
-        found = shortlist(tile[r], k, low, error, places) if squares[i] > 0 else 0
-        if found == 0:
+        if squares[i] == 0:
             continue
         for p in range(start, end):
             row[cols[p] if len(cols) else p - start] = vals[p]
+        found = takers(tile[r], wanted, floor, error, places)
+        for c in range(made, made + found):
+            j = near[places[c - made]]
+            offers[0][c], offers[1][c] = j, i
+            offers[2][c] = dot_product(row, ptr, cols, vals, j)
+        made += found
+        found = shortlist(tile[r], k, low, error, places)
         for c in range(found):
             who[c] = near[places[c]]
             products[c] = dot_product(row, ptr, cols, vals, who[c])
         settle(i, found, who, products, squares, rank, sims, nodes, counts)
         row[:] = 0
+    return offers[0][:made], offers[1][:made], offers[2][:made]
 
 
 @njit(cache=True)
@@ -229,3 +314,49 @@ def close_gaps(sims, nodes, counts):
         for p in range(i * k, i * k + counts[i]):
             sims[end], nodes[end] = sims[p], nodes[p]
             end += 1
+
+
+@njit(cache=True)
+def same_rows(one, other, pairs):
+    """Which rows of two tables agree: row pairs[i] of `one` with row i of `other`, if any."""
+    (ptr, cols, vals), (other_ptr, other_cols, other_vals) = one, other
+    same = np.zeros(len(pairs), np.bool_)
+    for i in range(len(pairs)):
+        if pairs[i] < 0:
+            continue
+        start, other_start = ptr[pairs[i]], other_ptr[i]
+        size = ptr[pairs[i] + 1] - start
+        if other_ptr[i + 1] - other_start != size:
+            continue
+        # All entries are looked at: a way out of the loop would keep it from being vectorised.
+        differ = 0
+        for p in range(size):
+            differ += vals[start + p] != other_vals[other_start + p]
+        if len(cols):
+            for p in range(size):
+                differ += cols[start + p] != other_cols[other_start + p]
+        same[i] = differ == 0
+    return same
+
+
+@njit(cache=True)
+def carry_over(place, ptr, old_nodes, old_sims, sims, nodes, counts):
+    """Copy the lists of an older graph whose node i now stands at `place[i]`, nowhere if negative.
+
+    Return whose lists still hold the best of the nodes that stayed. A list of k that lost one of
+    them does not: nobody knows who came next. A shorter one held all there were.
+    """
+    k, whole = sims.shape[1], np.zeros(len(counts), np.bool_)
+    for old in range(len(place)):
+        i, first, last = place[old], ptr[old], ptr[old + 1]
+        if i < 0:
+            continue
+        size = 0
+        for p in range(first, last):
+            j = place[old_nodes[p]]
+            if j >= 0:
+                sims[i, size], nodes[i, size] = old_sims[p], j
+                size += 1
+        whole[i] = size == last - first or last - first < k
+        counts[i] = size if whole[i] else 0
+    return whole
