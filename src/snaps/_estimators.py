@@ -223,6 +223,8 @@ class Estimator:
                 f"'probs' must have {len(old.roles.classes)} columns as calibrated with, "
                 f"got {inputs.num_classes}"
             )
+        if old.inputs is not None:
+            inputs = inputs.following(old.inputs)
         keep = threshold == "keep"
         if (
             not keep

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.similarity import _arrays, _assemble, _check_k, _no_neighbours, _prepare, _ranks
+from snaps.similarity import assemble, check_k, csr_parts, no_neighbours, prepare, ranks
 
 Table = Any  # ndarray or csr_array
 
@@ -52,20 +52,20 @@ def extend(
     from snaps.kernels.similarity import carry_over
 
     n = len(keys)
-    found = _no_neighbours(n, _check_k(k, n))
+    found = no_neighbours(n, check_k(k, n))
     source = _unchanged(old_features, old_keys, features, keys)
     stayed = source >= 0
     place = np.full(len(old_keys), -1)
     place[source[stayed]] = np.flatnonzero(stayed)
     whole = carry_over(place, old.indptr, old.indices, old.data, *found)
 
-    table, squares, search = _prepare(features)
-    rank = _ranks(keys)
+    table, squares, search = prepare(features)
+    rank = ranks(keys)
     came, lost = np.flatnonzero(~stayed), np.flatnonzero(stayed & ~whole)
     for rows, waiting in ((came, whole), (lost, np.zeros(n, bool))):
         if len(rows):
             search(table, rows, np.arange(n), waiting, squares, rank, found, lambda count: None)
-    return _assemble(*found)
+    return assemble(*found)
 
 
 def _unchanged(
@@ -81,5 +81,5 @@ def _unchanged(
     after = np.searchsorted(old_keys, keys, sorter=order)
     source = order[np.minimum(after, len(order) - 1)]
     source[old_keys[source] != keys] = -1
-    source[~same_rows(_arrays(old_features), _arrays(features), source)] = -1
+    source[~same_rows(csr_parts(old_features), csr_parts(features), source)] = -1
     return source

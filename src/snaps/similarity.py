@@ -78,7 +78,7 @@ def similarity_graph(
     """
     table = check_features(features)
     n = table.shape[0]
-    k = _check_k(k, n)
+    k = check_k(k, n)
     keys = np.arange(n) if ids is None else _check_ids(ids, n)
     near = np.arange(n)
     if isinstance(candidates, Sized):
@@ -86,15 +86,15 @@ def similarity_graph(
     elif candidates is not None:
         count = check_integer(candidates, "candidates", low=1)
         near = smallest(check_seed(seed), node_keys(keys), CANDIDATE_STREAM, count)
-    table, squares, search = _prepare(table)
-    found = _no_neighbours(n, k)
+    table, squares, search = prepare(table)
+    found = no_neighbours(n, k)
     with track(check_flag(progress, "progress"), "similarity", n * len(near)) as advance:
         nobody = np.zeros(n, bool)
-        search(table, np.arange(n), near, nobody, squares, _ranks(keys), found, advance)
-    return _assemble(*found)
+        search(table, np.arange(n), near, nobody, squares, ranks(keys), found, advance)
+    return assemble(*found)
 
 
-def _check_k(k: Any, n: int) -> int:
+def check_k(k: Any, n: int) -> int:
     k = check_integer(k, "k", low=1)
     if k >= n:
         raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {k}")
@@ -115,14 +115,14 @@ def _check_ids(ids: Any, n: int) -> np.ndarray:
     return array
 
 
-def _ranks(keys: np.ndarray) -> np.ndarray:
+def ranks(keys: np.ndarray) -> np.ndarray:
     """Each node's place in the order of the keys."""
     rank = np.empty(len(keys), np.int64)
     rank[np.argsort(keys)] = np.arange(len(keys))
     return rank
 
 
-def _prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:
+def prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:
     """The table as the search needs it, its rows' squared norms, and the search."""
     from snaps.kernels.similarity import row_sizes
 
@@ -130,20 +130,20 @@ def _prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:
     if not sp.issparse(table):
         table = np.ascontiguousarray(table)
     table, search = _choose_path(table)
-    squares, peaks = row_sizes(*_arrays(table)[::2])
+    squares, peaks = row_sizes(*csr_parts(table)[::2])
     extreme = (peaks > 0) & ~((squares > 1e-90) & (squares < 1e90))
     if extreme.any():
         table = _scale(table, np.where(extreme, -np.frexp(peaks)[1], 0))
-        squares, _ = row_sizes(*_arrays(table)[::2])
+        squares, _ = row_sizes(*csr_parts(table)[::2])
     return table, squares, search
 
 
-def _no_neighbours(n: int, k: int) -> tuple[np.ndarray, ...]:
+def no_neighbours(n: int, k: int) -> tuple[np.ndarray, ...]:
     """Room for k neighbours of each node: their cosines, who they are, how many."""
     return np.empty((n, k)), np.empty((n, k), np.int32), np.zeros(n, np.int64)
 
 
-def _assemble(sims: np.ndarray, nodes: np.ndarray, counts: np.ndarray) -> sp.csr_array:
+def assemble(sims: np.ndarray, nodes: np.ndarray, counts: np.ndarray) -> sp.csr_array:
     """The lists as a matrix, in the memory of the lists."""
     from snaps.kernels.similarity import close_gaps
 
@@ -186,7 +186,7 @@ def _search_sparse(
     """
     from snaps.kernels.similarity import invert, search_sparse, settle_offers
 
-    (n, d), arrays, lock = table.shape, _arrays(table), Lock()
+    (n, d), arrays, lock = table.shape, csr_parts(table), Lock()
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     for block in _blocks(near, min(width, SPARSE_ROWS)):
         index = invert(block, *arrays, d)
@@ -217,7 +217,7 @@ def _search_dense(
 
     from snaps.kernels.similarity import search_dense, settle_offers, unit_rows
 
-    d, arrays, lock = table.shape[1], _arrays(table), Lock()
+    d, arrays, lock = table.shape[1], csr_parts(table), Lock()
     common = (d, arrays[2].min() < 0, *arrays, squares, rank, *found)
     norms = np.sqrt(np.where(squares > 0, squares, 1.0))
     for block in _blocks(near, BLOCK_BYTES // (4 * d)):
@@ -269,7 +269,7 @@ def _in_threads(
             advance(len(share) * num_near)
 
 
-def _arrays(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def csr_parts(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The table as the kernels see it: CSR, without columns if dense."""
     if sp.issparse(table):
         cols = table.indices.astype(np.int32, copy=False).view(np.uint32)
