@@ -11,8 +11,9 @@ DATA   := $(or $(SNAPS_DATA),$(wildcard ../shared/data))
 demo: $(VENV)/.core
 	$(BIN)/snaps demo --out demo
 
+# On the small arrays of tests a second thread of BLAS only spins, and slows the first.
 test: $(VENV)/.test
-	SNAPS_DATA="$(DATA)" $(BIN)/python -m pytest
+	SNAPS_DATA="$(DATA)" OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff format --check src tests benchmarks examples

@@ -549,7 +549,9 @@ def test_a_file_of_the_users_own_beside_the_papers_numbers(file, tmp_path, capsy
     assert "2 trials, seed 0" in capsys.readouterr().out
 
 
-def test_finished_trials_are_kept_and_damaged_ones_made_again(file, tmp_path):
+def test_finished_trials_are_kept_and_damaged_ones_made_again(outputs, tmp_path):
+    file = tmp_path / "mine.npz"
+    Outputs(outputs.logits[:300], outputs.features[:300], outputs.labels[:300]).save(file)
     first = reproduce(tmp_path, "--file", file, "--models", 2)
     cells = sorted((tmp_path / "runs" / "images").iterdir())
     assert len(cells) == 2

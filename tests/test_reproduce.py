@@ -97,14 +97,20 @@ def test_page_holds_every_table_found(real, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
+def whole(tmp_path_factory):
+    """Where two runs at once ended: one store, and the tables `out` and `other`."""
     folder = tmp_path_factory.mktemp("whole")
-    finish(start(folder))
-    assert all(row["size_se"] > 0 for row in rows(folder))
+    for process in [start(folder), start(folder, out="other")]:
+        finish(process)
     return folder
 
 
-def test_killed_at_any_moment_the_next_run_ends_with_the_same_table(uninterrupted, tmp_path):
+def test_two_runs_at_once_agree(whole):
+    assert rows(whole) == rows(whole, "other")
+    assert all(row["size_se"] > 0 for row in rows(whole))
+
+
+def test_killed_at_any_moment_the_next_run_ends_with_the_same_table(whole, tmp_path):
     logits = tmp_path / "runs" / "logits"
     for cells in (0, 1):  # while models are trained, and while sets are made
         process = start(tmp_path)
@@ -121,28 +127,22 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_table(uninterrupte
     assert kept
     finish(start(tmp_path))
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert rows(tmp_path) == rows(uninterrupted)
+    assert rows(tmp_path) == rows(whole)
 
 
-def test_two_runs_at_once_agree(uninterrupted, tmp_path):
-    both = [start(tmp_path, out=f"out{i}") for i in range(2)]
-    for process in both:
-        finish(process)
-    assert rows(tmp_path, "out0") == rows(tmp_path, "out1") == rows(uninterrupted)
-
-
-def test_damaged_cells_are_made_again(uninterrupted, monkeypatch):
+def test_damaged_cells_are_made_again(whole, monkeypatch):
+    """All of them, so this is also a run that nobody disturbs."""
     monkeypatch.setitem(DATASETS, "cora_ml", small_reproduce.SPEC)
     monkeypatch.setitem(sys.modules, "snaps.models.gnn", small_reproduce.GNN)
-    before = rows(uninterrupted)
-    for path in (uninterrupted / "runs" / "logits").glob("*.npz"):
+    before = rows(whole)
+    for path in (whole / "runs" / "logits").glob("*.npz"):
         path.write_bytes(path.read_bytes()[:1000])
-    for path in (uninterrupted / "runs" / "cells").glob("*.json"):
+    for path in (whole / "runs" / "cells").glob("*.json"):
         path.write_text("{")
     with pytest.raises(SystemExit) as stopped:
-        main(table1(uninterrupted, uninterrupted / "data", 2))
+        main(table1(whole, whole / "data", 2))
     assert stopped.value.code == 0
-    assert rows(uninterrupted) == before
+    assert rows(whole) == before
 
 
 # ---- protocol -------------------------------------------------------------------------------
