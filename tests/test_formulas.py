@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -24,6 +23,8 @@ import snaps
 import snaps.datasets
 import transcription as t
 from snaps import _randomness, calibration, metrics
+from snaps.kernels import aggregation, scoring, splitting
+from snaps.kernels.threads import limit_threads
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.4, 0.5, 0.7]
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
@@ -801,15 +802,14 @@ def test_relabelling_a_larger_graph_changes_nothing(seed):
     np.testing.assert_array_equal(one.scores_, two.scores_[place])
 
 
-def test_the_number_of_threads_changes_nothing():
+def test_the_number_of_threads_changes_nothing(monkeypatch):
     world = larger_world(3000, 1)
     pool = np.arange(2000)
     results = []
-    before = numba.get_num_threads()
-    most = min(2, numba.config.NUMBA_NUM_THREADS)
-    try:
-        for threads in (1, most):
-            numba.set_num_threads(threads)
+    for loops in (aggregation, scoring, splitting):
+        monkeypatch.setattr(loops, "_SHARE", 500)  # or this would be too little for threads
+    for threads in (1, 2, 5):
+        with limit_threads(threads):
             graph, probs, labels = world.arrays()
             cp = snaps.SNAPS(alpha=0.1).calibrate(graph, probs, labels, pool)
             splits = snaps.evaluate_splits(
@@ -819,10 +819,9 @@ def test_the_number_of_threads_changes_nothing():
             rows = [near.indptr, near.indices, near.data]
             numbers = [np.asarray(splits[key]) for key in sorted(splits)]
             results.append([cp.scores_, cp.predict_p(), cp.weights_, *rows, *numbers])
-    finally:
-        numba.set_num_threads(before)
-    for one, two in zip(*results, strict=True):
+    for one, two, three in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
+        np.testing.assert_array_equal(one, three)
 
 
 # ---- Metrics -------------------------------------------------------------------------------------

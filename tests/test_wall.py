@@ -10,10 +10,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import typing
-from contextlib import contextmanager
 from functools import cache
 
-import numba
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -30,16 +28,6 @@ LEFT = [
     "_evidence", "_parts", "_inputs", "_context", "_logpool", "scorers", "pooling", "scores",
     "similarity", "_similarity_update", "structure", "graph",
 ]  # fmt: skip
-
-
-@contextmanager
-def one_thread():
-    """Small work in a loop: threads would only wait for one another."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    with threadpool_limits(1):
-        yield
-    numba.set_num_threads(before)
 
 
 # ---- The wall is a type --------------------------------------------------------------------------
@@ -132,7 +120,7 @@ def hits_of(make, seed, n_splits, case=None, n_calib=80, **options):
     case = case or small()
     random = np.random.default_rng(seed)
     hits, counts = [], set()
-    with one_thread():
+    with threadpool_limits(1):
         for _ in range(n_splits):
             order = random.permutation(case.pool)
             calib, test = order[:n_calib], order[n_calib:]
@@ -312,7 +300,7 @@ def test_tuning_nodes_that_also_calibrate_die(monkeypatch):
     case, calibrating = small(), [None]
     random, hits = np.random.default_rng(0), []
     monkeypatch.setattr(_roles, "choose_tuning", greedy)
-    with one_thread():
+    with threadpool_limits(1):
         for _ in range(60):
             order = random.permutation(case.pool)
             calibrating[0] = calib = np.sort(order[:80])
@@ -385,7 +373,7 @@ def test_recalibrated_coverage_follows_the_law_as_nodes_arrive(name):
     random, n_calib = np.random.default_rng(4), 60
     splits_each = 100 if name == "Pooled" else 300
     hits = {time: [] for time in TIMES}
-    with one_thread():
+    with threadpool_limits(1):
         probs = probabilities(own, labels[train], graph)
         for _ in range(splits_each):
             order = np.concatenate([train, 60 + random.permutation(360)])

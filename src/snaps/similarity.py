@@ -259,10 +259,10 @@ def _in_threads(
     num_near: int,
     advance: Callable[[int], None],
 ) -> None:
-    """Search the rows, at most `most` at a time, in as many threads as numba would use."""
-    from numba import get_num_threads
+    """Search the rows, at most `most` at a time, in threads of our own."""
+    from snaps.kernels.threads import num_threads
 
-    workers = get_num_threads()
+    workers = num_threads()
     shares = _blocks(rows, min(most, len(rows) // (4 * workers) + 1))
     with ThreadPoolExecutor(workers) as pool:
         for share, _ in zip(shares, pool.map(search, shares), strict=True):

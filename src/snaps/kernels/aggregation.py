@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit, prange
+from numba import njit
+
+from snaps.kernels.threads import in_shares
+
+_SHARE = 50_000  # numbers added up that are worth a thread
 
 
-@njit(parallel=True, cache=True)
-def weighted_mean(indptr, indices, weights, table):
-    """Weighted mean of the neighbours' rows; a row without neighbours is its own mean."""
-    n, num_classes = table.shape
-    out = np.empty((n, num_classes))
-    for i in prange(n):
+def neighbour_mean(matrix: sp.csr_array | None, table: np.ndarray) -> np.ndarray:
+    """Row-normalised matrix times table; a node without neighbours gets its own row back.
+
+    That is how the weight of a missing part returns to the node itself.
+    """
+    if matrix is None or matrix.nnz == 0:
+        return table
+    out = np.empty(table.shape)
+    n = len(table)
+    share = _SHARE * n // (max(matrix.nnz, n) * table.shape[1]) + 1
+    in_shares(_neighbour_mean, n, share, matrix.indptr, matrix.indices, matrix.data, table, out)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _neighbour_mean(first, last, indptr, indices, weights, table, out):
+    num_classes = table.shape[1]
+    for i in range(first, last):
         total = 0.0
         for y in range(num_classes):
             out[i, y] = 0.0
@@ -24,14 +40,3 @@ def weighted_mean(indptr, indices, weights, table):
                 out[i, y] += weight * table[j, y]
         for y in range(num_classes):
             out[i, y] = out[i, y] / total if total > 0.0 else table[i, y]
-    return out
-
-
-def neighbour_mean(matrix: sp.csr_array | None, table: np.ndarray) -> np.ndarray:
-    """Row-normalised matrix times table; a node without neighbours gets its own row back.
-
-    That is how the weight of a missing part returns to the node itself.
-    """
-    if matrix is None or matrix.nnz == 0:
-        return table
-    return weighted_mean(matrix.indptr, matrix.indices, matrix.data, table)

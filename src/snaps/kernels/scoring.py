@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from snaps.kernels import hashing
+from snaps.kernels.threads import in_shares
 
 _GOLDEN = hashing.GOLDEN
 _mix = njit(inline="always")(hashing.mix)
+_SHARE = 20_000  # numbers that are worth a thread
 
 
-@njit(parallel=True, cache=True)
-def uniforms(states, num_labels):
+def uniforms(states: np.ndarray, num_labels: int) -> np.ndarray:
     """Draws of streams 0, 1, ... of each key, given where its hashes begin."""
     out = np.empty((len(states), num_labels))
-    for i in prange(len(states)):
-        for y in range(num_labels):
-            out[i, y] = (_mix((states[i] ^ np.uint64(y)) + _GOLDEN) >> np.uint64(11)) * 2.0**-53
+    in_shares(_uniforms, len(states), _SHARE // num_labels, states, out)
     return out
+
+
+@njit(nogil=True, cache=True)
+def _uniforms(first, last, states, out):
+    for i in range(first, last):
+        for y in range(out.shape[1]):
+            out[i, y] = (_mix((states[i] ^ np.uint64(y)) + _GOLDEN) >> np.uint64(11)) * 2.0**-53
 
 
 @njit(cache=True)
@@ -36,12 +42,20 @@ def descending(values):
     return order
 
 
-@njit(parallel=True, cache=True)
-def cumulative_scores(probs, draws, penalty, k_reg):
+def cumulative_scores(
+    probs: np.ndarray, draws: np.ndarray, penalty: float, k_reg: int
+) -> np.ndarray:
     """APS and RAPS: mass of the strictly likelier labels + draw * own mass + rank penalty."""
-    n, num_classes = probs.shape
-    out = np.empty((n, num_classes))
-    for i in prange(n):
+    out = np.empty(probs.shape)
+    share = _SHARE // probs.shape[1]
+    in_shares(_cumulative_scores, len(probs), share, probs, draws, penalty, k_reg, out)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _cumulative_scores(start, stop, probs, draws, penalty, k_reg, out):
+    num_classes = probs.shape[1]
+    for i in range(start, stop):
         order = descending(probs[i])
         mass = 0.0
         first = 0
@@ -57,19 +71,21 @@ def cumulative_scores(probs, draws, penalty, k_reg):
                 last += 1
             mass += group
             first = last
+
+
+def rank_table(probs: np.ndarray) -> np.ndarray:
+    """Rank of every label: one more than the number of strictly likelier labels."""
+    out = np.empty(probs.shape, np.int64)
+    in_shares(_rank_table, len(probs), _SHARE // probs.shape[1], probs, out)
     return out
 
 
-@njit(parallel=True, cache=True)
-def rank_table(probs):
-    """Rank of every label: one more than the number of strictly likelier labels."""
-    n, num_classes = probs.shape
-    out = np.empty((n, num_classes), np.int64)
-    for i in prange(n):
+@njit(nogil=True, cache=True)
+def _rank_table(start, stop, probs, out):
+    for i in range(start, stop):
         order = descending(probs[i])
         rank = 1
-        for position in range(num_classes):
+        for position in range(probs.shape[1]):
             if position and probs[i, order[position]] < probs[i, order[position - 1]]:
                 rank = position + 1
             out[i, order[position]] = rank
-    return out

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from snaps.kernels import hashing
+from snaps.kernels.threads import in_shares
 
 _GOLDEN = hashing.GOLDEN
 _mix = njit(inline="always")(hashing.mix)
+_SHARE = 50_000  # numbers looked at that are worth a thread
 
 
 @njit(cache=True)
@@ -28,13 +30,20 @@ def order_statistic(values, rank):
     return top[0]
 
 
-@njit(parallel=True, cache=True)
 def mixed_sizes(parts, labels, grid, rank):
     """Number of labels below the own threshold, for every row of weights in the grid."""
     num_parts, n, num_classes = parts.shape
-    flat = parts.reshape(num_parts, n * num_classes)
+    flat = np.ascontiguousarray(parts).reshape(num_parts, n * num_classes)
     sizes = np.empty(len(grid), np.int64)
-    for g in prange(len(grid)):
+    share = _SHARE // max(flat.size, 1) + 1
+    in_shares(_mixed_sizes, len(grid), share, flat, num_classes, labels, grid, rank, sizes)
+    return sizes
+
+
+@njit(nogil=True, cache=True)
+def _mixed_sizes(first, last, flat, num_classes, labels, grid, rank, sizes):
+    num_parts, n = len(flat), len(labels)
+    for g in range(first, last):
         scores = grid[g, 0] * flat[0]
         for part in range(1, num_parts):
             weight = grid[g, part]
@@ -49,19 +58,23 @@ def mixed_sizes(parts, labels, grid, rank):
         for entry in range(n * num_classes):
             count += scores[entry] <= threshold
         sizes[g] = count
-    return sizes
 
 
-@njit(parallel=True, cache=True)
 def draw_splits(states, n_calib, n_splits):
     """For each split the positions with the smallest hashes (state, split), in order."""
-    n = len(states)
     out = np.empty((n_splits, n_calib), np.int64)
+    in_shares(_draw_splits, n_splits, _SHARE // max(len(states), 1) + 1, states, out)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _draw_splits(start, stop, states, out):
+    n, n_calib = len(states), out.shape[1]
     # Hashes are uniform, so the n_calib smallest lie below a limit known beforehand, but for a
     # chance of one in a billion: then all are looked at.
     share = (n_calib + 6 * np.sqrt(n_calib) + 6) / n
     limit = np.uint64(share * 2.0**64) if share < 1 else np.uint64(2**64 - 1)
-    for b in prange(n_splits):
+    for b in range(start, stop):
         words, places = np.empty(n + 1, np.uint64), np.empty(n + 1, np.int64)
         count = 0
         for bound in (limit, np.uint64(2**64 - 1)):
@@ -78,10 +91,8 @@ def draw_splits(states, n_calib, n_splits):
             if words[i] <= last and found < n_calib:
                 out[b, found] = places[i]
                 found += 1
-    return out
 
 
-@njit(parallel=True, cache=True)
 def count_splits(scores, true, first, second, single, splits, rank, ordered):
     """Threshold and counts of each split, from counts over the pool less the calibration nodes'.
 
@@ -89,12 +100,23 @@ def count_splits(scores, true, first, second, single, splits, rank, ordered):
     true label's. `ordered` holds, each sorted: true, all scores, first, and first and second of
     the `single` nodes.
     """
-    ordered_true, ordered_all, ordered_first, single_first, single_second = ordered
     num_splits, n = splits.shape
-    num_classes = scores.shape[1]
-    thresholds = np.empty(num_splits)
-    counts = np.empty((num_splits, 4), np.int64)
-    for b in prange(num_splits):
+    thresholds, counts = np.empty(num_splits), np.empty((num_splits, 4), np.int64)
+    share = _SHARE // (n * scores.shape[1]) + 1
+    in_shares(
+        _count_splits, num_splits, share, scores, true, first, second, single, splits, rank,
+        ordered, thresholds, counts,
+    )  # fmt: skip
+    return thresholds, counts
+
+
+@njit(nogil=True, cache=True)
+def _count_splits(
+    start, stop, scores, true, first, second, single, splits, rank, ordered, thresholds, counts
+):
+    ordered_true, ordered_all, ordered_first, single_first, single_second = ordered
+    n, num_classes = splits.shape[1], scores.shape[1]
+    for b in range(start, stop):
         own = np.empty(n)
         for i in range(n):
             own[i] = true[splits[b, i]]
@@ -118,20 +140,26 @@ def count_splits(scores, true, first, second, single, splits, rank, ordered):
         counts[b, 1] = size
         counts[b, 2] = filled
         counts[b, 3] = hit
-    return thresholds, counts
 
 
-@njit(parallel=True, cache=True)
 def count_splits_by_class(scores, labels, splits, ranks):
     """The same with a threshold a class: every pool node is looked at in every split.
 
     `ranks[c]` is the rank for c calibration nodes, beyond c when they are too few.
     """
-    num_splits, n = splits.shape
-    num_nodes, num_classes = scores.shape
+    num_splits, num_classes = len(splits), scores.shape[1]
     thresholds = np.full((num_splits, num_classes), np.inf)
     counts = np.zeros((num_splits, 4), np.int64)
-    for b in prange(num_splits):
+    share = _SHARE // scores.size + 1
+    in_shares(_count_by_class, num_splits, share, scores, labels, splits, ranks, thresholds, counts)
+    return thresholds, counts
+
+
+@njit(nogil=True, cache=True)
+def _count_by_class(start, stop, scores, labels, splits, ranks, thresholds, counts):
+    n = splits.shape[1]
+    num_nodes, num_classes = scores.shape
+    for b in range(start, stop):
         calibrates = np.zeros(num_nodes, np.bool_)
         for i in range(n):
             calibrates[splits[b, i]] = True
@@ -154,4 +182,3 @@ def count_splits_by_class(scores, labels, splits, ranks):
                 counts[b, 1] += size
                 counts[b, 2] += size > 0
                 counts[b, 3] += inside and size == 1
-    return thresholds, counts
