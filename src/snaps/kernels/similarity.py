@@ -205,7 +205,7 @@ def search_sparse(
     m, k = len(near), sims.shape[1]
     dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
     met, who, products = np.empty(m + 1, np.uint32), np.empty(m, np.int64), np.empty(m)
-    limits, offers, made = np.empty(m), no_offers(len(rows) * len(wanted)), 0
+    limits, offers, made = np.empty(len(wanted)), no_offers(len(rows) * len(wanted)), 0
     for i in rows:
         row, steps = (cols[ptr[i] : ptr[i + 1]], vals[ptr[i] : ptr[i + 1]]), 0
         for col in row[0]:
