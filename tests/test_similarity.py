@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,6 +12,7 @@ import snaps
 from snaps import similarity
 from snaps._similarity_update import extend
 from snaps.graph import check_features
+from snaps.kernels.threads import limit_threads
 from snaps.similarity import similarity_graph
 
 
@@ -164,12 +164,8 @@ def test_threads_and_blocks_change_nothing(words, both_paths, monkeypatch):
     blocks = {"SPARSE_ROWS": 64, "SHARE": 37, "TILE_BYTES": 1 << 12, "BLOCK_BYTES": 1 << 14}
     for name, value in blocks.items():
         monkeypatch.setattr(similarity, name, value)
-    threads = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
+    with limit_threads(1):
         after = both_paths(lambda: similarity_graph(words, 7))
-    finally:
-        numba.set_num_threads(threads)
     assert all(equal(one, other) for one, other in zip(before, after, strict=True))
 
 
