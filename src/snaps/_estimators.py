@@ -6,6 +6,7 @@ threshold on the calibration nodes. What it found is one frozen `State`, swapped
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from dataclasses import KW_ONLY, dataclass, fields, replace
@@ -141,7 +142,7 @@ class Estimator:
 
     def _settle(self, inputs: Inputs, roles: Roles, scorer: Scorer, fitted: Any = None) -> None:
         """Fit unless that is done, set the threshold, and swap the new state in."""
-        params, alpha = self.get_params(), check_alpha(self.alpha)
+        params, alpha = self._frozen_params(), check_alpha(self.alpha)
         if fitted is None:
             self.warn_of(inputs)
             (fitted,) = scorer.fit(inputs, roles.tuning, roles.known, [alpha])
@@ -159,8 +160,19 @@ class Estimator:
         calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names, 4)
         self._state = State(params, inputs, roles, fitted, calibration)
 
+    def _frozen_params(self) -> dict[str, Any]:
+        """The parameters as they are now, also if a list among them is changed later."""
+        held = self.get_params()
+        return {
+            name: copy.copy(value) if isinstance(value, (list, np.ndarray)) else value
+            for name, value in held.items()
+        }
+
     def warn_of(self, inputs: Inputs) -> None:
         """Say what the data cannot give to this method."""
+
+    def similarity_again(self, graph: Any, old: Roles) -> Any:
+        """The similarity graph of a new graph, where it is not simply made of its features."""
 
     def recalibrate(
         self,
@@ -191,7 +203,8 @@ class Estimator:
             nodes, so new ones must come last.
         labels : array (n,), optional
         nodes : array of positions, mask or ids, optional
-            Nodes that calibrate beside the old ones, where labels arrived meanwhile.
+            Nodes that calibrate beside the old ones, where labels arrived meanwhile; not with
+            ``threshold="keep"``.
         refit : bool
             False keeps the parameters, which is faster. They were fitted on a graph that held the
             calibration nodes but not the new ones, so the two are no longer treated alike and
@@ -201,7 +214,7 @@ class Estimator:
             when their going has nothing to do with how well they were predicted.
         threshold : "set" or "keep"
             "keep" applies parameters and threshold as they are to another graph: the promise then
-            rests on the two graphs being alike.
+            rests on the two graphs being alike. Nodes with an id of before are taken for the same.
 
         Returns
         -------
@@ -217,18 +230,23 @@ class Estimator:
                     f"'{name}' must be {' or '.join(map(repr, allowed))}, got {shown(value)}"
                 )
         old, scorer = self._calibrated(), self.scorer()
+        keep = threshold == "keep"
+        if keep and nodes is not None:
+            raise SnapsError("'nodes' must be left out with threshold='keep', got both")
+        if keep and groups is not None and old.roles.groups is None:
+            raise SnapsError(
+                "'groups' must be left out with threshold='keep': there is one threshold for all"
+            )
+        if similarity is None:
+            similarity = self.similarity_again(graph, old.roles)
         inputs = self.read_inputs(graph, probs, similarity, logits)
         if inputs.num_classes != len(old.roles.classes):
             raise SnapsError(
                 f"'probs' must have {len(old.roles.classes)} columns as calibrated with, "
                 f"got {inputs.num_classes}"
             )
-        keep = threshold == "keep"
-        if (
-            not keep
-            and not locate_keys(inputs.keys, old.roles.calib.keys)[1].size
-            and nodes is None
-        ):
+        here = locate_keys(inputs.keys, old.roles.calib.keys)[1]
+        if not keep and not here.size and nodes is None:
             raise SnapsError(
                 f"'graph' must have calibration nodes, got none of {len(old.roles.calib)}: for "
                 "another graph calibrate() anew, or threshold='keep' if the graphs are alike"
@@ -243,9 +261,14 @@ class Estimator:
                 SnapsWarning,
                 stacklevel=2,
             )
-            num_groups = 1 if roles.groups is None else len(roles.groups.names)
-            calibration = replace(old.calibration, num_groups=num_groups)
-            self._state = State(self.get_params(), inputs, roles, old.scorer, calibration)
+            # Whoever calibrated did so, here or not.
+            roles, names = replace(old.roles, groups=roles.groups), ()
+            calibration = old.calibration
+            if roles.groups is not None:
+                names = roles.groups.names
+                calibration = replace(calibration, num_groups=len(names))
+            calibration.warn_few(check_alpha(self.alpha), roles.classes, names, 3)
+            self._state = State(self._frozen_params(), inputs, roles, old.scorer, calibration)
             return self
         if not refit:
             warnings.warn(
@@ -460,7 +483,9 @@ class Estimator:
             and labels of calibration, tuning and known nodes. `recalibrate` brings it to life.
         """
         state = self._view()[0] if check_flag(data, "data") else self._calibrated()
-        _persistence.save(path, type(self), state, data)
+        check_alpha(self.alpha)
+        # alpha may have changed since calibration.
+        _persistence.save(path, type(self), replace(state, params=self.get_params()), data)
 
     def restored(self, state: State) -> Self:
         """This estimator with a state that was saved."""

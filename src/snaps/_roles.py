@@ -187,8 +187,12 @@ class Roles:
             if nodes is not None:
                 more = read_nodes(graph, nodes, "nodes")
                 check_known(codes, more, "nodes")
-                for what, old in (("the tuning nodes", tuning), ("the known nodes", known)):
-                    check_disjoint(more, "nodes", locate_keys(graph.keys, old.keys)[0], what)
+                for what, keys in (
+                    ("the tuning nodes", tuning.keys),
+                    ("the known nodes", known.keys),
+                    ("the reference", self.reference),
+                ):
+                    check_disjoint(more, "nodes", locate_keys(graph.keys, keys)[0], what)
                 both = np.union1d(locate_keys(graph.keys, calib.keys)[0], more)
                 codes = codes.copy()
                 codes[locate_keys(graph.keys, calib.keys)[0]] = calib.labels
