@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import snaps
-import transcription as t
 from snaps.calibration import (
     Calibration,
     conformal_rank,
@@ -89,10 +88,10 @@ def cases(draw):
 
 
 def limit(scores, alpha):
-    """The smallest calibration score that at least ceil((1 - alpha)(n + 1)) of them don't exceed."""
-    rank = t.rank(len(scores), alpha)
-    enough = [q for q in scores if sum(s <= q for s in scores) >= rank]
-    return min(enough, default=math.inf)
+    """The smallest calibration score that ceil((1 - alpha)(n + 1)) of them don't exceed."""
+    rank = math.ceil((1 - Fraction(str(alpha))) * (len(scores) + 1))
+    reached = [q for q in scores if sum(s <= q for s in scores) >= rank]
+    return min(reached, default=math.inf)
 
 
 # ---- Ranks ---------------------------------------------------------------------------------------
