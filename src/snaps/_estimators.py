@@ -6,6 +6,7 @@ threshold on the calibration nodes. What it found is one frozen `State`, swapped
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from dataclasses import KW_ONLY, dataclass, fields, replace
@@ -30,7 +31,9 @@ from snaps._errors import NotCalibratedError, SnapsError, SnapsWarning
 from snaps._evaluation import Evaluation, evaluate_sets
 from snaps._exchangeability import Exchangeability, compare, node_columns
 from snaps._explanation import Explanation, explain
+from snaps._fitted import Fitted
 from snaps._inputs import Inputs
+from snaps._parameters import same
 from snaps._parts import Links, Scorer, Similar
 from snaps._randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
 from snaps._roles import Roles, read_labels, read_node, read_nodes
@@ -43,7 +46,7 @@ from snaps.sets import PredictionSets
 
 
 @dataclass(eq=False, repr=False)
-class Estimator:
+class Estimator(Fitted):
     """What the estimators share: parameters, and the verbs."""
 
     alpha: float | Fraction = 0.05
@@ -141,7 +144,7 @@ class Estimator:
 
     def _settle(self, inputs: Inputs, roles: Roles, scorer: Scorer, fitted: Any = None) -> None:
         """Fit unless that is done, set the threshold, and swap the new state in."""
-        params, alpha = self.get_params(), check_alpha(self.alpha)
+        params, alpha = self._frozen_params(), check_alpha(self.alpha)
         if fitted is None:
             self.warn_of(inputs)
             (fitted,) = scorer.fit(inputs, roles.tuning, roles.known, [alpha])
@@ -159,8 +162,19 @@ class Estimator:
         calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names, 4)
         self._state = State(params, inputs, roles, fitted, calibration)
 
+    def _frozen_params(self) -> dict[str, Any]:
+        """The parameters as they are now, also if a list among them is changed later."""
+        held = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: copy.copy(value) if isinstance(value, (list, np.ndarray)) else value
+            for name, value in held.items()
+        }
+
     def warn_of(self, inputs: Inputs) -> None:
         """Say what the data cannot give to this method."""
+
+    def similarity_again(self, graph: Any, old: Roles) -> Any:
+        """The similarity graph of a new graph, where it is not simply made of its features."""
 
     def recalibrate(
         self,
@@ -191,7 +205,8 @@ class Estimator:
             nodes, so new ones must come last.
         labels : array (n,), optional
         nodes : array of positions, mask or ids, optional
-            Nodes that calibrate beside the old ones, where labels arrived meanwhile.
+            Nodes that calibrate beside the old ones, where labels arrived meanwhile; not with
+            ``threshold="keep"``.
         refit : bool
             False keeps the parameters, which is faster. They were fitted on a graph that held the
             calibration nodes but not the new ones, so the two are no longer treated alike and
@@ -201,7 +216,7 @@ class Estimator:
             when their going has nothing to do with how well they were predicted.
         threshold : "set" or "keep"
             "keep" applies parameters and threshold as they are to another graph: the promise then
-            rests on the two graphs being alike.
+            rests on the two graphs being alike. Nodes with an id of before are taken for the same.
 
         Returns
         -------
@@ -217,6 +232,15 @@ class Estimator:
                     f"'{name}' must be {' or '.join(map(repr, allowed))}, got {shown(value)}"
                 )
         old, scorer = self._calibrated(), self.scorer()
+        keep = threshold == "keep"
+        if keep and nodes is not None:
+            raise SnapsError("'nodes' must be left out with threshold='keep', got both")
+        if keep and groups is not None and old.roles.groups is None:
+            raise SnapsError(
+                "'groups' must be left out with threshold='keep': there is one threshold for all"
+            )
+        if similarity is None:
+            similarity = self.similarity_again(graph, old.roles)
         inputs = self.read_inputs(graph, probs, similarity, logits)
         if inputs.num_classes != len(old.roles.classes):
             raise SnapsError(
@@ -225,12 +249,8 @@ class Estimator:
             )
         if old.inputs is not None:
             inputs = inputs.following(old.inputs)
-        keep = threshold == "keep"
-        if (
-            not keep
-            and not locate_keys(inputs.keys, old.roles.calib.keys)[1].size
-            and nodes is None
-        ):
+        here = locate_keys(inputs.keys, old.roles.calib.keys)[1]
+        if not keep and not here.size and nodes is None:
             raise SnapsError(
                 f"'graph' must have calibration nodes, got none of {len(old.roles.calib)}: for "
                 "another graph calibrate() anew, or threshold='keep' if the graphs are alike"
@@ -245,9 +265,14 @@ class Estimator:
                 SnapsWarning,
                 stacklevel=2,
             )
-            num_groups = 1 if roles.groups is None else len(roles.groups.names)
-            calibration = replace(old.calibration, num_groups=num_groups)
-            self._state = State(self.get_params(), inputs, roles, old.scorer, calibration)
+            # Whoever calibrated did so, here or not.
+            roles, names = replace(old.roles, groups=roles.groups), ()
+            calibration = old.calibration
+            if roles.groups is not None:
+                names = roles.groups.names
+                calibration = replace(calibration, num_groups=len(names))
+            calibration.warn_few(check_alpha(self.alpha), roles.classes, names, 3)
+            self._state = State(self._frozen_params(), inputs, roles, old.scorer, calibration)
             return self
         if not refit:
             warnings.warn(
@@ -462,7 +487,9 @@ class Estimator:
             and labels of calibration, tuning and known nodes. `recalibrate` brings it to life.
         """
         state = self._view()[0] if check_flag(data, "data") else self._calibrated()
-        _persistence.save(path, type(self), state, data)
+        check_alpha(self.alpha)
+        # alpha may have changed since calibration.
+        _persistence.save(path, type(self), replace(state, params=self.get_params()), data)
 
     def restored(self, state: State) -> Self:
         """This estimator with a state that was saved."""
@@ -470,109 +497,8 @@ class Estimator:
         self._state = state
         return self
 
-    # -- what calibration found -----------------------------------------------------------------
-
-    @property
-    def threshold_(self) -> Any:
-        """The largest score that is still in; one per class, group, or both where asked for."""
-        return self._calibrated().calibration.threshold(check_alpha(self.alpha))
-
-    @property
-    def weights_(self) -> Any:
-        """The weights chosen."""
-        fitted = self._calibrated().scorer
-        return fitted.lam, fitted.mu
-
-    @property
-    def part_weights_(self) -> dict[str, float]:
-        """What each part of the method weighs, by name."""
-        return {name: float(w) for name, w in self._calibrated().scorer.weights.items()}
-
-    @property
-    def score_(self) -> Score:
-        """The basic score, its parameters chosen."""
-        return self._calibrated().scorer.score
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """Names of the classes, in the order of the columns of probabilities."""
-        return self._calibrated().roles.classes
-
-    @property
-    def scores_(self) -> np.ndarray:
-        """Scores (n, K) of every node and label, computed when asked for."""
-        state, inputs = self._view()
-        return inputs.score(state.scorer)
-
-    @property
-    def calib_nodes_(self) -> np.ndarray:
-        """Positions of the nodes that calibrated."""
-        state, inputs = self._view()
-        return inputs.positions(state.roles.calib.keys)
-
-    @property
-    def calib_labels_(self) -> np.ndarray:
-        """Their classes, as columns of the probabilities."""
-        return self._calibrated().roles.calib.labels
-
-    @property
-    def calib_scores_(self) -> np.ndarray:
-        """Their scores."""
-        return self._calibrated().calibration.scores
-
-    @property
-    def tune_nodes_(self) -> np.ndarray:
-        """Positions of the nodes that tuned."""
-        state, inputs = self._view()
-        return inputs.positions(state.roles.tuning.keys)
-
-    @property
-    def known_nodes_(self) -> np.ndarray:
-        """Positions of the known nodes."""
-        state, inputs = self._view()
-        return inputs.positions(state.roles.known.keys)
-
-    @property
-    def calib_ids_(self) -> np.ndarray:
-        """Ids of the nodes that calibrated."""
-        return self._calibrated().roles.calib.ids
-
-    @property
-    def tune_ids_(self) -> np.ndarray:
-        """Ids of the nodes that tuned."""
-        return self._calibrated().roles.tuning.ids
-
-    @property
-    def known_ids_(self) -> np.ndarray:
-        """Ids of the known nodes."""
-        return self._calibrated().roles.known.ids
-
-    # -- parameters -----------------------------------------------------------------------------
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name, as scikit-learn's tools ask for them."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Change parameters; but for alpha, a calibrated estimator must then calibrate anew."""
-        known = self.get_params()
-        for name, value in parameters.items():
-            if name not in known:
-                raise SnapsError(f"'{name}' must be one of {', '.join(known)}, got another name")
-            setattr(self, name, value)
-        return self
-
     def __sklearn_is_fitted__(self) -> bool:
         return self._state is not None
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the other is of the same kind, with the same parameters."""
-        if type(self) is not type(other):
-            return NotImplemented
-        mine, theirs = self.get_params(), other.get_params()  # type: ignore[attr-defined]
-        return all(same(mine[name], theirs[name]) for name in mine)
-
-    __hash__ = None  # type: ignore[assignment]  # parameters can change
 
     def __repr__(self) -> str:
         text = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
@@ -583,14 +509,6 @@ class Estimator:
             if state.inputs is None:
                 text += ", saved without data"
         return f"{type(self).__name__}({text})"
-
-
-def same(one: Any, two: Any) -> bool:
-    """Whether two parameters are equal, arrays included."""
-    sequences = (np.ndarray, list, tuple)
-    if isinstance(one, sequences) or isinstance(two, sequences):
-        return np.array_equal(np.asarray(one), np.asarray(two))
-    return bool(one == two)
 
 
 class SplitConformal(Estimator):

@@ -33,7 +33,8 @@ class Evaluation(dict[str, Any]):
         rows.append(("n_calib", str(self["n_calib"]), "nodes calibrated"))
         rows.append(("n_tune", str(self["n_tune"]), "nodes tuned"))
         if self["tied"]:
-            rows.append(("tied", _percent(self["tied"]), "calibration scores that tie"))
+            words = "calibration scores that tie: predict_set(smoothed=True) leaves them to chance"
+            rows.append(("tied", _percent(self["tied"]), words))
         for what in ("class", "group"):
             told = self.get(f"{what}_coverage") or {}
             found = {name: value for name, value in told.items() if value is not None}

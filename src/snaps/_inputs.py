@@ -171,7 +171,7 @@ class Inputs:
     # -- rows -----------------------------------------------------------------------------------
 
     def positions(self, keys: Keys) -> Array:
-        """Where the nodes with these keys stand; all must be here."""
+        """Where the nodes with these keys stand, those that are here."""
         return locate_keys(self.keys, keys)[0]
 
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:

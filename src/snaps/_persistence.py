@@ -84,6 +84,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         arrays["bias"] = state.scorer.bias
     if data and state.inputs is not None:
         header |= _pack_data(state.inputs, state.scorer, arrays)
+        header["elsewhere"] = not _all_here(state.inputs, roles)  # its threshold was kept
         if roles.groups is not None:
             arrays["groups"] = roles.groups.codes
     text = json.dumps(header, default=_plain).encode()
@@ -94,6 +95,11 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
 
 def _nodes_of(roles: Roles) -> dict[str, Labelled]:
     return {"calib": roles.calib, "tune": roles.tuning, "known": roles.known}
+
+
+def _all_here(inputs: Inputs, roles: Roles) -> bool:
+    """Whether all nodes that were used are nodes of the graph."""
+    return all(len(inputs.positions(n.keys)) == len(n) for n in _nodes_of(roles).values())
 
 
 def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
@@ -211,10 +217,8 @@ def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
     if len(np.unique(keys)) < len(keys):
         raise SnapsError("calibration, tuning and known nodes must not overlap")
     roles = Roles(calib, tuning, known, arrays["reference"].astype(np.uint64), classes, groups)
-    if inputs is not None:
-        for nodes in _nodes_of(roles).values():
-            if len(inputs.positions(nodes.keys)) < len(nodes):
-                raise SnapsError("its nodes must be in its graph")
+    if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
+        raise SnapsError("its nodes must be in its graph")
     scores = arrays["calib_scores"]
     if scores.shape != calib.labels.shape or scores.dtype != np.float64:
         raise SnapsError(f"'calib_scores' must be numbers {calib.labels.shape}, got {scores.shape}")

@@ -6,7 +6,6 @@ Everything users say about nodes and classes (positions, masks, ids, names) is t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from snaps._checks import check_disjoint, check_integer, check_known, shown
-from snaps._checks.classes import encode_labels
+from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Keys, Labelled
@@ -55,29 +54,19 @@ class Groups:
 
     @classmethod
     def read(cls, groups: Any, num_nodes: int, first: tuple[Any, ...] = ()) -> Groups:
-        """From one entry per node, of anything hashable; the names in `first` keep their codes."""
-        try:
-            values = list(groups)
-        except TypeError:
-            values = None
-        if values is None or isinstance(groups, (str, bytes, Mapping)):
-            raise SnapsError(f"'groups' must have one entry per node, got {type(groups).__name__}")
-        if len(values) != num_nodes:
-            raise SnapsError(
-                f"'groups' must have one entry per node ({num_nodes}), got {len(values)}"
-            )
-        plain = [value.item() if isinstance(value, np.generic) else value for value in values]
-        try:
-            found = set(plain) - set(first)
-        except TypeError as error:
-            raise SnapsError(f"'groups' must hold hashable entries: {error}") from None
+        """From one entry per node, of anything hashable; None where a node has none.
+
+        The names in `first` keep their codes.
+        """
+        values = check_groups(groups, num_nodes)
+        found = set(values) - set(first)
         try:
             names = sorted(found)
         except TypeError:  # of mixed kinds
             names = sorted(found, key=lambda name: (type(name).__name__, str(name)))
         names = [*first, *names]
         code = {name: place for place, name in enumerate(names)}
-        return cls(np.array([code[value] for value in plain], np.int64), tuple(names))
+        return cls(np.array([code[value] for value in values], np.int64), tuple(names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,8 +187,12 @@ class Roles:
             if nodes is not None:
                 more = read_nodes(graph, nodes, "nodes")
                 check_known(codes, more, "nodes")
-                for what, old in (("the tuning nodes", tuning), ("the known nodes", known)):
-                    check_disjoint(more, "nodes", locate_keys(graph.keys, old.keys)[0], what)
+                for what, keys in (
+                    ("the tuning nodes", tuning.keys),
+                    ("the known nodes", known.keys),
+                    ("the reference", self.reference),
+                ):
+                    check_disjoint(more, "nodes", locate_keys(graph.keys, keys)[0], what)
                 both = np.union1d(locate_keys(graph.keys, calib.keys)[0], more)
                 codes = codes.copy()
                 codes[locate_keys(graph.keys, calib.keys)[0]] = calib.labels

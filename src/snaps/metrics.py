@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import as_array, check_alpha, check_known, shown
-from snaps._checks.classes import encode_labels, is_missing
+from snaps._checks import check_alpha, check_known, shown
+from snaps._checks.classes import check_groups, encode_labels
 from snaps._errors import SnapsError
 from snaps.sets import PredictionSets
 
@@ -138,27 +138,8 @@ def group_coverage(sets: PredictionSets, labels: Any, groups: Any) -> dict[Hasha
     {'north': 1.0, 'south': 0.0}
     """
     hits = _hits(sets, labels)
-    listed = _listed(groups, sets.num_nodes)
+    listed = check_groups(groups, sets.num_nodes)
     of_group: dict[Hashable, list[int]] = {}
     for row, node in enumerate(sets.nodes.tolist()):
-        try:
-            of_group.setdefault(listed[node], []).append(row)
-        except TypeError:
-            raise SnapsError(
-                f"'groups' must be hashable, got {shown(listed[node])} at node {node}"
-            ) from None
+        of_group.setdefault(listed[node], []).append(row)
     return {group: float(hits[rows].mean()) for group, rows in of_group.items()}
-
-
-def _listed(groups: Any, num_nodes: int) -> list[Any]:
-    """The group of each node as Python's own values, None where there is none."""
-    # Not as an array: NumPy would take tuples for rows.
-    values = groups if isinstance(groups, (list, tuple)) else None
-    if values is None:
-        array = groups if np.ma.isMaskedArray(groups) else as_array(groups, "groups")
-        if array.ndim != 1:
-            raise SnapsError(f"'groups' must have shape ({num_nodes},), got {array.shape}")
-        values = array.tolist()
-    if len(values) != num_nodes:
-        raise SnapsError(f"'groups' must have shape ({num_nodes},), got ({len(values)},)")
-    return [None if is_missing(value) else value for value in values]

@@ -259,6 +259,31 @@ def _from_objects(
     return numbers, missing
 
 
+def check_groups(groups: Any, num_nodes: int) -> list[Any]:
+    """The group of each node as Python's own values, None where there is none."""
+    # Not as an array where it can be helped: NumPy would take tuples for rows, dates for numbers.
+    if isinstance(groups, (list, tuple)):
+        values = list(groups)
+    else:
+        listed = hasattr(groups, "tolist") and not hasattr(groups, "detach")
+        array = groups if listed else as_array(groups, "groups")
+        if getattr(array, "ndim", 1) != 1:
+            raise SnapsError(f"'groups' must have shape ({num_nodes},), got {array.shape}")
+        values = array.tolist()
+    if len(values) != num_nodes:
+        raise SnapsError(f"'groups' must have shape ({num_nodes},), got ({len(values)},)")
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    plain = [None if is_missing(value) else value for value in plain]
+    for node, value in enumerate(plain):
+        try:
+            hash(value)
+        except TypeError:
+            raise SnapsError(
+                f"'groups' must be hashable, got {shown(value)} at node {node}"
+            ) from None
+    return plain
+
+
 def is_missing(item: Any) -> bool:
     """Whether a value stands for none: None, NaN, NA, NaT or masked."""
     return type(item).__name__ in _MISSING or (isinstance(item, _FLOATS) and item != item)

@@ -21,6 +21,8 @@ from snaps._errors import SnapsError
 from snaps._estimators import Estimator
 from snaps._inputs import Inputs
 from snaps._parts import Similar
+from snaps._randomness import locate_keys
+from snaps._roles import Roles
 from snaps.graph import Graph
 from snaps.scorers import ETA_GRID, Mixing
 from snaps.similarity import similarity_graph
@@ -141,6 +143,19 @@ class EmbeddedSNAPS(Estimator):
         """Items as a graph without links that anybody looks at."""
         return Inputs.read(_items(graph), probs, similarity, logits=logits)
 
+    def similarity_again(self, graph: Any, old: Roles) -> Any:
+        """Neighbours among the reference, if there was one."""
+        if not len(old.reference):
+            return None
+        items = _items(graph)
+        reference = locate_keys(items.keys, old.reference)[0]
+        return self._near(items, reference)
+
+    def _near(self, items: Graph, reference: Any) -> sp.csr_array:
+        return neighbours(
+            items.features, self.k, weighting=self.weighting, reference=reference, ids=items.keys
+        )
+
     def calibrate(
         self,
         features: Any,
@@ -177,10 +192,7 @@ class EmbeddedSNAPS(Estimator):
         if reference is not None:
             if similarity is not None:
                 raise SnapsError("'reference' must not be given beside 'similarity', got both")
-            similarity = neighbours(
-                items.features, self.k, weighting=self.weighting, reference=reference,
-                ids=items.keys,
-            )  # fmt: skip
+            similarity = self._near(items, reference)
         return self._calibrate(
             (items, probs, similarity, logits), labels, nodes, tune_nodes=tune_nodes,
             known_nodes=known_nodes, reference=reference, groups=groups, classes=classes,

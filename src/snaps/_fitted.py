@@ -1,0 +1,100 @@
+"""What calibration found, as attributes with a trailing underscore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snaps._checks import check_alpha
+from snaps._inputs import Inputs
+from snaps._parameters import Parameters
+from snaps._state import State
+from snaps.scores import Score
+
+
+class Fitted(Parameters):
+    """The attributes of a calibrated estimator; asking before calibration is an error."""
+
+    alpha: Any
+
+    def _calibrated(self) -> State:
+        raise NotImplementedError
+
+    def _view(self) -> tuple[State, Inputs]:
+        raise NotImplementedError
+
+    @property
+    def threshold_(self) -> Any:
+        """The largest score that is still in; one per class, group, or both where asked for."""
+        return self._calibrated().calibration.threshold(check_alpha(self.alpha))
+
+    @property
+    def weights_(self) -> Any:
+        """The weights chosen."""
+        fitted = self._calibrated().scorer
+        return fitted.lam, fitted.mu
+
+    @property
+    def part_weights_(self) -> dict[str, float]:
+        """What each part of the method weighs, by name."""
+        return {name: float(w) for name, w in self._calibrated().scorer.weights.items()}
+
+    @property
+    def score_(self) -> Score:
+        """The basic score, its parameters chosen."""
+        return self._calibrated().scorer.score
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Names of the classes, in the order of the columns of probabilities."""
+        return self._calibrated().roles.classes
+
+    @property
+    def scores_(self) -> np.ndarray:
+        """Scores (n, K) of every node and label, computed when asked for."""
+        state, inputs = self._view()
+        return inputs.score(state.scorer)
+
+    @property
+    def calib_nodes_(self) -> np.ndarray:
+        """Positions of the nodes that calibrated."""
+        state, inputs = self._view()
+        return inputs.positions(state.roles.calib.keys)
+
+    @property
+    def calib_labels_(self) -> np.ndarray:
+        """Their classes, as columns of the probabilities."""
+        return self._calibrated().roles.calib.labels
+
+    @property
+    def calib_scores_(self) -> np.ndarray:
+        """Their scores."""
+        return self._calibrated().calibration.scores
+
+    @property
+    def tune_nodes_(self) -> np.ndarray:
+        """Positions of the nodes that tuned."""
+        state, inputs = self._view()
+        return inputs.positions(state.roles.tuning.keys)
+
+    @property
+    def known_nodes_(self) -> np.ndarray:
+        """Positions of the known nodes."""
+        state, inputs = self._view()
+        return inputs.positions(state.roles.known.keys)
+
+    @property
+    def calib_ids_(self) -> np.ndarray:
+        """Ids of the nodes that calibrated."""
+        return self._calibrated().roles.calib.ids
+
+    @property
+    def tune_ids_(self) -> np.ndarray:
+        """Ids of the nodes that tuned."""
+        return self._calibrated().roles.tuning.ids
+
+    @property
+    def known_ids_(self) -> np.ndarray:
+        """Ids of the known nodes."""
+        return self._calibrated().roles.known.ids
