@@ -180,13 +180,13 @@ def test_methods_pay_for_tuning_from_the_same_budget(made, as_authors):
     [("own", (0, 0)), ("linked", (0, 1)), ("similar", (1, 0))],
 )
 def test_ablation_with_one_part_has_nothing_to_tune(name, weights):
-    method = protocol.SUITES["ablation"][name](0.1, 0)
-    assert not method.needs_tuning
-    assert method._fixed_weights() == weights
+    scorer = protocol.SUITES["ablation"][name](0.1, 0).scorer()
+    assert not scorer.needs_tuning
+    assert scorer.grid == (weights,)
 
 
 def test_ablation_grids_leave_out_what_is_off():
-    grids = {name: m(0.1, 0)._grid() for name, m in protocol.SUITES["ablation"].items()}
+    grids = {name: m(0.1, 0).scorer().grid for name, m in protocol.SUITES["ablation"].items()}
     assert len(grids["own+linked+similar"]) == 231
     assert all(lam == 0 for lam, _ in grids["own+linked"])
     assert all(mu == 0 for _, mu in grids["own+similar"])
@@ -253,7 +253,8 @@ def test_every_published_row_has_a_table():
 @pytest.fixture
 def two_tables(monkeypatch):
     """Two tables, of which one finds no data."""
-    from snaps.reproduce import catalogue, commands
+    from snaps.cli import reproduce as commands
+    from snaps.reproduce import catalogue
 
     def build(name, chosen, setting, track):
         if name == "table1":

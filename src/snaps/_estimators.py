@@ -160,7 +160,9 @@ class Estimator(Fitted):
             bool(self.class_conditional),
         )
         calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names, 4)
-        self._state = State(params, inputs, roles, fitted, calibration)
+        given = inputs.similarity is not None and not len(roles.reference)
+        tuned = scorer.needs_tuning
+        self._state = State(params, inputs, roles, fitted, calibration, given, tuned)
 
     def _frozen_params(self) -> dict[str, Any]:
         """The parameters as they are now, also if a list among them is changed later."""
@@ -239,6 +241,8 @@ class Estimator(Fitted):
             raise SnapsError(
                 "'groups' must be left out with threshold='keep': there is one threshold for all"
             )
+        if similarity is None and old.given:
+            raise SnapsError("'similarity' must be given for the new graph, as it was to calibrate")
         if similarity is None:
             similarity = self.similarity_again(graph, old.roles)
         inputs = self.read_inputs(graph, probs, similarity, logits)
@@ -272,7 +276,13 @@ class Estimator(Fitted):
                 names = roles.groups.names
                 calibration = replace(calibration, num_groups=len(names))
             calibration.warn_few(check_alpha(self.alpha), roles.classes, names, 3)
-            self._state = State(self._frozen_params(), inputs, roles, old.scorer, calibration)
+            self._state = replace(
+                old,
+                params=self._frozen_params(),
+                inputs=inputs,
+                roles=roles,
+                calibration=calibration,
+            )
             return self
         if not refit:
             warnings.warn(
@@ -504,7 +514,8 @@ class Estimator(Fitted):
         text = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         state = self._state
         if state is not None:
-            tuned = f", tuned on {len(state.roles.tuning)}" if len(state.roles.tuning) else ""
+            count = len(state.roles.tuning)
+            tuned = f", tuned on {count}" if count and state.tuned else ""
             text += f"; calibrated on {len(state.roles.calib)} nodes{tuned}"
             if state.inputs is None:
                 text += ", saved without data"

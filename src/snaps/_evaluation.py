@@ -112,7 +112,7 @@ def evaluate_sets(
         inside=inside,
         tied=tied,
         n_calib=len(calibration),
-        n_tune=len(roles.tuning),
+        n_tune=len(roles.tuning) if state.tuned else 0,
         class_coverage=by(truth, roles.classes),
         group_coverage=(
             None if roles.groups is None else by(roles.groups.codes[sets.nodes], roles.groups.names)

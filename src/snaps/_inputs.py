@@ -5,6 +5,7 @@ Left of the wall: labels come as evidence, inside the parts that name it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_flag, check_probs, check_similarity
+from snaps._checks import OFF_ONE, check_flag, check_probs, check_similarity, to_numpy
 from snaps._context import context_features, propagate
-from snaps._errors import SnapsError
+from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence, Keys
 from snaps._parts import (
     Array,
@@ -88,6 +89,8 @@ class Inputs:
         n = None if graph is None else graph.num_nodes
         table = check_probs(probs, num_nodes=n, logits=check_flag(logits, "logits"))
         table.flags.writeable = False
+        if logits:
+            _warn_softened(to_numpy(probs, "probs"))
         if graph is None:
             graph = Graph(None, num_nodes=len(table))
         given = None if similarity is None else check_similarity(similarity, len(table))
@@ -183,3 +186,13 @@ class Inputs:
         chosen: Any = slice(None) if nodes is None else nodes
         rows = {name: self.get(part)[chosen] for name, part in scorer.parts.items()}
         return scorer.combine(rows, self.keys[chosen])
+
+
+def _warn_softened(table: Array) -> None:
+    """Say so when what is given as logits looks like probabilities already."""
+    if table.min() >= 0 and (np.abs(table.sum(axis=1, dtype=np.float64) - 1) <= OFF_ONE).all():
+        warnings.warn(
+            "'probs' already sum to 1 in each row: logits=True softens them once more",
+            SnapsWarning,
+            stacklevel=6,
+        )

@@ -71,6 +71,8 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         "by_class": calibration.by_class,
         "groups": None if roles.groups is None else list(roles.groups.names),
         "data": data,
+        "given": state.given,
+        "tuned": state.tuned,
     }
     if roles.groups is not None and not all(type(name) in _NAMES for name in roles.groups.names):
         odd = next(name for name in roles.groups.names if type(name) not in _NAMES)
@@ -239,7 +241,8 @@ def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
         bool(header["by_class"]),
     )
     scorer = _unpack_scorer(header["scorer"], known, arrays, len(classes))
-    return State(params, inputs, roles, scorer, calibration)
+    flags = bool(header["given"]), bool(header["tuned"])
+    return State(params, inputs, roles, scorer, calibration, *flags)
 
 
 def _check_codes(codes: np.ndarray, name: str, most: int) -> None:

@@ -20,6 +20,10 @@ class State:
         The estimator's parameters when it was calibrated.
     inputs : Inputs or None
         None when it was saved without data.
+    given : bool
+        Whether the user brought the similarity graph.
+    tuned : bool
+        Whether anything was chosen on the tuning nodes.
     roles : Roles
     scorer : FittedScorer
     calibration : Calibration
@@ -30,3 +34,5 @@ class State:
     roles: Roles
     scorer: Any
     calibration: Calibration
+    given: bool = False
+    tuned: bool = True

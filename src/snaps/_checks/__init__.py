@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-import warnings
 from collections.abc import Sized
 from fractions import Fraction
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
-_OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over
+OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
@@ -135,12 +134,6 @@ def check_probs(
         row, column = np.argwhere(~finite)[0]
         raise SnapsError(f"'{name}' must be finite, got {array[row, column]} in row {row}")
     if logits:
-        if array.min() >= 0 and (np.abs(array.sum(axis=1) - 1) <= _OFF_ONE).all():
-            warnings.warn(
-                f"'{name}' already sum to 1 in each row: logits=True softens them once more",
-                SnapsWarning,
-                stacklevel=6,
-            )
         from scipy.special import softmax
 
         return softmax(array, axis=1)
@@ -151,7 +144,7 @@ def check_probs(
             f"'{name}' must not be negative, got {array[row, column]:g} in row {row} {hint}"
         )
     sums = array.sum(axis=1)
-    off = np.abs(sums - 1) > _OFF_ONE
+    off = np.abs(sums - 1) > OFF_ONE
     if off.any():
         row = int(np.flatnonzero(off)[0])
         raise SnapsError(
