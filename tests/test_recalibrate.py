@@ -197,7 +197,7 @@ def test_a_node_that_is_gone(gone, what):
     sets = cp.predict_set().mask
     assert complaint(cp.recalibrate, graph, probs) == (
         f"'graph' must have all {what} nodes, got 1 missing (first: '{made().graph.ids[gone]}'): "
-        "missing='drop' goes on without them"
+        "missing='drop' (--missing drop) goes on without them"
     )
     np.testing.assert_array_equal(cp.predict_set().mask, sets)
     left = {key: np.flatnonzero(np.isin(rest, nodes)) for key, nodes in roles().items()}
