@@ -60,3 +60,14 @@ def pytest_make_collect_report(collector):
     report = yield
     _forbid_skip(report)
     return report
+
+
+@pytest.fixture
+def one_thread():
+    """Compiled loops on one thread: hundreds of small calls are then not spent on waking others."""
+    import numba
+
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)

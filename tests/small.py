@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
 
 import snaps
+from snaps.datasets import make_graph
 from snaps.folder import write_folder
+from snaps.models import smoothed_regression
 
+HERE = Path(__file__).parent
 NUM_NODES, NUM_CLASSES = 60, 3
 CALIB, TEST = np.arange(30), np.arange(30, NUM_NODES)
 ROLES = np.where(np.arange(NUM_NODES) < 30, "calib", "test").astype("U5")
@@ -49,3 +59,45 @@ def change(folder, name, **columns):
     for column, values in columns.items():
         new[column] = values(new[column].to_pylist()) if callable(values) else values
     pq.write_table(pa.table({k: v for k, v in new.items() if v is not None}), path)
+
+
+def complaint(call, *arguments, **options) -> str:
+    """What a call is refused with, in one line."""
+    with pytest.raises(snaps.SnapsError) as caught:
+        call(*arguments, **options)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def noted(call, *arguments, **options):
+    """What a call returns, and the warnings it gives."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        result = call(*arguments, **options)
+    ours = [one for one in found if issubclass(one.category, snaps.SnapsWarning)]
+    assert all(Path(one.filename).parent == HERE for one in ours), [one.filename for one in ours]
+    return result, [str(one.message) for one in ours]
+
+
+class Case(NamedTuple):
+    """A made graph with names, whose first nodes trained the classifier."""
+
+    graph: snaps.Graph
+    probs: np.ndarray
+    labels: np.ndarray
+    pool: np.ndarray
+    similarity: sp.csr_array
+    bands: np.ndarray
+
+
+@cache
+def made():
+    """400 nodes in three classes, in bands by degree; 40 of them trained the classifier."""
+    data = make_graph(400, 3, homophily=0.7, seed=3)
+    names = np.array([f"v{(37 * i) % 400:03}" for i in range(400)])
+    graph = snaps.Graph(data.graph.adjacency, data.graph.features, ids=names)
+    probs = smoothed_regression(graph, data.labels, np.arange(40))
+    degrees = np.diff(graph.adjacency.indptr)
+    bands = np.digitize(degrees, np.quantile(degrees, [0.4, 0.7]))
+    near = snaps.similarity_graph(graph.features, k=20, ids=graph.keys)
+    return Case(graph, probs, data.labels, np.arange(40, 400), near, bands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -114,7 +115,7 @@ INTERRUPTED = """
 import os, signal, time
 import snaps.cli, snaps.folder
 
-def read_folder(folder):
+def read_folder(folder, **options):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(60)
 
@@ -164,10 +165,13 @@ def test_help(run):
         code, out, err = run(*arguments)
         assert (code, err) == (0, "")
         assert "Start with: snaps demo" in out
-        assert all(name in out for name in ("predict", "evaluate", "demo", "--debug", "--version"))
+        assert all(
+            name in out
+            for name in ("predict", "calibrate", "evaluate", "demo", "--debug", "--version")
+        )
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "demo"])
+@pytest.mark.parametrize("command", ["predict", "calibrate", "evaluate", "demo"])
 def test_help_of_commands_has_an_example(run, command):
     code, out, err = run(command, "--help")
     assert (code, err) == (0, "")
@@ -193,10 +197,12 @@ def test_the_report_of_predict(here, run):
         "method": "SNAPS",
         "score": "APS(randomized=True)",
         "alpha": 0.2,
+        "seed": 0,
         "weights": cp.part_weights_,
         "threshold": cp.threshold_,
         "calibration_nodes": 15,
         "tuning_nodes": 15,
+        "classes": [0, 1, 2],
         "sets": 30,
         "size": sets.sizes.mean(),
         "singletons": (sets.sizes == 1).mean(),
@@ -204,7 +210,12 @@ def test_the_report_of_predict(here, run):
         "labelled": 30,
         "coverage": truth["coverage"],
         "coverage_interval": list(truth["coverage_interval"]),
+        "inside": truth["inside"],
+        "tied": 0,
         "singleton_hit": truth["singleton_hit"],
+        "class_coverage": {str(y): hits for y, hits in truth["class_coverage"].items()},
+        "group_coverage": None,
+        "exchangeability": json.loads(json.dumps(cp.exchangeability(TEST).to_dict())),
     }
 
 
@@ -473,9 +484,46 @@ BAD = {
     "'lam' must be a number from 0 to 1, got nan": [*PREDICT, "--weights", "nan,0"],
     "cannot read 'nowhere': no such folder": ["evaluate", "nowhere"],
     "cannot read 'a b': no such folder": ["evaluate", "a\nb"],
-    "cannot write 'g': it is a folder": ["predict", "g", "--out", "g"],
-    "cannot write 'pipe': it is not a regular file": ["predict", "g", "--out", "pipe"],
-    "cannot write 'no/x': there is no folder '{here}/no'": ["predict", "g", "--out", "no/x"],
+    "cannot write 'd.csv': it is a folder": ["predict", "g", "--out", "d.csv"],
+    "cannot write 'g': it is a folder": ["calibrate", "g", "--out", "g"],
+    "cannot write 'pipe.csv': it is not a regular file": ["predict", "g", "--out", "pipe.csv"],
+    "cannot write 'no/x.csv': there is no folder '{here}/no'": [
+        "predict",
+        "g",
+        "--out",
+        "no/x.csv",
+    ],
+    "cannot write 'no/cp.snaps': there is no folder '{here}/no'": [
+        *("calibrate", "g", "--out", "no/cp.snaps"),
+    ],
+    "'path' must end in .parquet, .csv, .jsonl, or be - for standard output, got 'sets'": [
+        *("predict", "g", "--out", "sets"),
+    ],
+    "'path' must end in .parquet, .csv, .jsonl, or be - for standard output, got 'x.xlsx'": [
+        *("predict", "g", "--out", "x.xlsx"),
+    ],
+    "cannot read 'nothing.snaps': No such file or directory": [*PREDICT, "--with", "nothing.snaps"],
+    "'--missing' must go with --with, got it alone": [*PREDICT, "--missing", "drop"],
+    **{
+        f"'{option[0]}' must be left out with --with: the file has it": [
+            *(*PREDICT, "--with", "nothing.snaps", *option)
+        ]
+        for option in (
+            ("--method", "snaps"),
+            ("--score", "aps"),
+            ("--k", "20"),
+            ("--weights", "0.1,0.1"),
+            ("--seed", "0"),
+            ("--class-conditional",),
+            ("--classes", "a,b,c"),
+        )
+    },
+    "nodes.parquet must have a column 'region', got id, probs, label, role, features": [
+        *PREDICT,
+        "--group-by",
+        "region",
+    ],
+    "'classes' must have one entry per column of probs (3), got 2": [*PREDICT, "--classes", "a,b"],
     "cannot write 'no/cp': there is no folder '{here}/no'": [*PREDICT, "--save", "no/cp"],
     "cannot write 'file': File exists": ["demo", "--out", "file"],
 }
@@ -484,7 +532,8 @@ BAD_FOLDERS = {
         without_calib,
         PREDICT,
     ),
-    "nodes.parquet column 'label' must be given where the role is calib, got null for id node-0": (
+    "nodes.parquet column 'label' must be given where the role is calib, "
+    "got null for id 'node-0'": (
         without_a_label,
         PREDICT,
     ),
@@ -500,15 +549,16 @@ def test_bad_input(here, run, message):
     spoil, command = ALL_BAD[message]
     spoil(here / "g")
     (here / "file").touch()
-    os.mkfifo("pipe")
+    (here / "d.csv").mkdir()
+    os.mkfifo("pipe.csv")
     code, out, err = run(*command)
     assert (code, out, err) == (2, "", f"snaps: error: {message.format(here=here)}\n")
-    assert sorted(os.listdir(here)) == ["file", "g", "pipe"]
+    assert sorted(os.listdir(here)) == ["d.csv", "file", "g", "pipe.csv"]
 
 
 @pytest.mark.parametrize(
     "option, value",
-    [("--k", "many"), ("--alpha", "a tenth"), ("--method", "magic"), ("--engine", "abacus")],
+    [("--k", "many"), ("--alpha", "a tenth"), ("--method", "magic"), ("--score", "abacus")],
 )
 def test_options_of_the_wrong_type(here, run, option, value):
     code, out, err = run(*PREDICT, option, value)
@@ -524,7 +574,7 @@ def test_an_unknown_option_is_met_with_the_nearest(here, run):
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_our_own_mistakes(here, run, monkeypatch, debug):
-    def read_folder(folder):
+    def read_folder(folder, **options):
         raise RuntimeError("an error\nof two lines")
 
     monkeypatch.setattr("snaps.folder.read_folder", read_folder)
@@ -583,3 +633,361 @@ def test_a_goal_is_answered_with_a_method_and_a_reason(made, run):
 def test_a_goal_that_does_not_exist(made, run):
     code, _, err = run("evaluate", "made", "--goal", "tiny")
     assert code == 2 and "'tiny' is not one of" in err
+
+
+# ---- Outputs of every kind -----------------------------------------------------------------------
+
+
+def read_csv(lines):
+    """Sets by id, as `PredictionSets.write` says that they are read."""
+    return {
+        row["id"]: next(csv.reader([row["labels"]], delimiter=";"), [])
+        for row in csv.DictReader(lines)
+    }
+
+
+def as_text(sets):
+    return {id: [str(y) for y in labels] for id, labels in as_read(sets).items()}
+
+
+def test_csv_and_jsonl(here, run):
+    sets = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
+    for name in ("sets.csv", "SETS.JSONL"):
+        code, out, err = run("predict", "g", "--alpha", 0.2, "--out", name)
+        assert (code, err) == (0, "") and out.endswith(f"wrote {name}\n")
+    assert read_csv(Path("sets.csv").read_text().splitlines()) == as_text(sets)
+    rows = [json.loads(line) for line in Path("SETS.JSONL").read_text().splitlines()]
+    assert {row["id"]: row["labels"] for row in rows} == as_read(sets)
+    assert [row["size"] for row in rows] == sets.sizes.tolist()
+    assert sorted(os.listdir(here)) == ["SETS.JSONL", "g", "sets.csv"]
+
+
+def test_sets_on_stdout_leave_the_summary_to_stderr(here, run):
+    sets = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
+    code, out, err = run("predict", "g", "--alpha", 0.2, "--out", "-")
+    assert code == 0 and read_csv(out.splitlines()) == as_text(sets)
+    assert err.startswith("SNAPS with APS(randomized=True), alpha 0.2\n") and "wrote" not in err
+    code, out, err = run("predict", "g", "--alpha", 0.2, "--out", "-", "--json")
+    assert code == 0 and read_csv(out.splitlines()) == as_text(sets)
+    assert json.loads(err)["sets"] == 30
+    assert os.listdir(here) == ["g"]
+
+
+def test_sets_on_stdout_as_a_program(here):
+    done = shell(SNAPS, "predict", "g", "--alpha", "0.2", "--out", "-")
+    sets = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
+    assert done.returncode == 0 and read_csv(done.stdout.splitlines()) == as_text(sets)
+
+
+def test_a_parquet_file_tells_where_it_comes_from(here, run):
+    predict(run, "--seed", 3)
+    told = pq.read_schema("sets.parquet").metadata
+    assert {key.decode(): value.decode() for key, value in told.items()} == {
+        "snaps.version": snaps.__version__,
+        "snaps.method": "SNAPS",
+        "snaps.score": "APS(randomized=True)",
+        "snaps.alpha": "0.2",
+        "snaps.seed": "3",
+        "snaps.calibration_nodes": "15",
+        "snaps.tuning_nodes": "15",
+    }
+
+
+# ---- Names, weights and groups -------------------------------------------------------------------
+
+COLOURS = np.array(["red", "green", "blue"])
+REGIONS = np.array(["north", "south"])[np.arange(NUM_NODES) % 2]
+
+
+def test_classes(here, run):
+    small.change(here / "g", "nodes", label=COLOURS[LABELS])
+    report = predict(run, "--classes", "red, green,blue")
+    sets = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
+    assert read_sets() == {
+        id: COLOURS[labels].tolist() for id, labels in as_read(sets).items()
+    }  # fmt: skip
+    assert report["classes"] == COLOURS.tolist()
+    assert set(report["class_coverage"]) == set(COLOURS)
+    for name in ("sets.csv", "sets.jsonl"):
+        run("predict", "g", "--alpha", 0.2, "--classes", "red,green,blue", "--out", name)
+    assert read_csv(Path("sets.csv").read_text().splitlines()) == read_sets()
+    lines = Path("sets.jsonl").read_text().splitlines()
+    assert {row["id"]: row["labels"] for row in map(json.loads, lines)} == read_sets()
+
+
+def test_classes_that_are_numbers(here, run):
+    small.change(here / "g", "nodes", label=np.array([-5, 70, 3])[LABELS])
+    assert predict(run, "--classes", "-5,70,3")["classes"] == [-5, 70, 3]
+    sets = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
+    assert list(map(len, read_sets().values())) == sets.sizes.tolist()
+    assert {label for labels in read_sets().values() for label in labels} == {-5, 70, 3}
+
+
+def test_classes_named_by_the_columns(here, run):
+    columns = {f"p_{name}": PROBS[:, y] for y, name in enumerate(COLOURS)}
+    small.change(here / "g", "nodes", label=COLOURS[LABELS], probs=None, **columns)
+    assert predict(run)["classes"] == COLOURS.tolist()
+    sets = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
+    assert list(map(len, read_sets().values())) == sets.sizes.tolist()
+
+
+def test_classes_are_told_to_evaluate(here, run):
+    def rows(*options):
+        code, out, err = run("evaluate", "g", "--splits", 2, "--alpha", 0.2, "--json", *options)
+        assert (code, err) == (0, "")
+        return json.loads(out)["results"]
+
+    expected = rows()
+    small.change(here / "g", "nodes", label=COLOURS[LABELS])
+    assert rows("--classes", "red,green,blue") == expected
+
+
+@pytest.mark.parametrize("command", ["predict", "calibrate"])
+def test_weighted(here, run, command):
+    weights = 1 + np.arange(small.EDGES.shape[1]) % 7
+    graph = snaps.Graph(
+        small.EDGES, small.FEATURES, NUM_NODES, ids=NAMES, edge_weights=weights, weighted=True
+    )
+    write_folder(here / "g", graph, PROBS, LABELS, small.ROLES)
+    found = {}
+    for options in ([], ["--weighted"]):
+        given = ["--alpha", 0.2, "--method", "daps", "--weights", 0.5, "--json", *options]
+        code, out, err = run(command, "g", "--out", "sets.parquet", *given)
+        note = "snaps: note: edges.parquet column 'weight' is ignored; weighted=True (--weighted) "
+        assert (code, err) == (0, "" if options else f"{note}uses it\n")
+        found[bool(options)] = json.loads(out)["threshold"]
+    for weighted in (True, False):
+        one = graph if weighted else small.graph(ids=NAMES)
+        cp = snaps.DAPS(0.2, weight=0.5).calibrate(one, PROBS, LABELS, CALIB)
+        assert found[weighted] == cp.threshold_
+    assert found[True] != found[False]
+
+
+def by_region(**options):
+    return small.calibrated(snaps.SNAPS(0.2, **options), named=True, groups=REGIONS)
+
+
+def test_group_by(here, run):
+    small.change(here / "g", "nodes", region=REGIONS)
+    report = predict(run, "--group-by", "region")
+    cp = by_region()
+    assert read_sets() == as_read(cp.predict_set(TEST))
+    assert report["threshold"] == cp.threshold_.tolist()
+    assert report["group_coverage"] == cp.evaluate(LABELS, TEST)["group_coverage"]
+    assert report["coverage_interval"] is None and report["inside"] is None
+    code, out, err = run(*PREDICT, "--alpha", 0.2, "--group-by", "region")
+    assert (code, err) == (0, "")
+    listed = ", ".join(f"{name} {hit:.4f}" for name, hit in report["group_coverage"].items())
+    assert f"coverage by group: {listed}\n" in out
+
+
+def test_group_by_numbers_with_gaps(here, run):
+    """Nodes without a number are a group, too."""
+    numbers = [None if i % 2 else 7 for i in range(NUM_NODES)]
+    small.change(here / "g", "nodes", zone=pa.array(numbers))
+    report = predict(run, "--group-by", "zone")
+    assert set(report["group_coverage"]) == {"7", "null"}
+    cp = small.calibrated(snaps.SNAPS(0.2), named=True, groups=numbers)
+    assert read_sets() == as_read(cp.predict_set(TEST))
+
+
+def test_group_by_with_class_thresholds(here, run):
+    small.change(here / "g", "nodes", region=REGIONS)
+    options = ["--class-conditional", "--group-by", "region", "--method", "split", "--alpha", 0.5]
+    cp = snaps.SplitConformal(0.5, class_conditional=True)
+    small.calibrated(cp, named=True, groups=REGIONS)
+    assert predict(run, *options)["threshold"] == cp.threshold_.tolist()
+
+
+def test_a_group_with_too_few_nodes_is_noted_once(here, run):
+    regions = REGIONS.copy()
+    regions[50:] = "west"
+    small.change(here / "g", "nodes", region=regions)
+    code, _, err = run(*PREDICT, "--method", "split", "--alpha", 0.2, "--group-by", "region")
+    assert code == 0 and err == (
+        "snaps: note: 1 of 3 groups have too few calibration nodes for alpha=0.2 (at least 4 each) "
+        "and get full sets: group (nodes) west (0)\n"
+    )
+    assert all(read_sets()[id] == [0, 1, 2] for id in NAMES[50:])
+
+
+def test_split_does_not_claim_to_have_tuned(here, run):
+    """Role tune is there, but nothing is tuned on it; nor are these nodes predicted."""
+    roles = roles_of(calib=CALIB, tune=range(30, 40))
+    small.write(here / "g", roles=roles)
+    code, out, err = run(*PREDICT, "--method", "split", "--alpha", 0.2)
+    assert (code, err) == (0, "")
+    assert "calibrated on 30 nodes\n" in out and "tuned" not in out
+    assert predict(run, "--method", "split")["tuning_nodes"] == 0
+    assert list(read_sets()) == NAMES[40:].tolist()
+
+
+# ---- calibrate, and predict --with ---------------------------------------------------------------
+
+CALIBRATE = ["calibrate", "g", "--out", "cp.snaps", "--alpha", "0.2"]
+WITH = ["--with", "cp.snaps", "--out", "sets.parquet"]
+
+
+def write_part(folder, nodes, *, labels=LABELS, roles=small.ROLES, **columns):
+    """A graph folder with some nodes of the small graph, in this order."""
+    nodes = np.asarray(nodes)
+    whole = small.graph(ids=NAMES)
+    graph = snaps.Graph(
+        whole.adjacency[nodes][:, nodes], small.FEATURES[nodes], ids=NAMES[nodes]
+    )  # fmt: skip
+    write_folder(folder, graph, PROBS[nodes], np.asarray(labels)[nodes], np.asarray(roles)[nodes])
+    if columns:
+        small.change(folder, "nodes", **{k: np.asarray(v)[nodes] for k, v in columns.items()})
+    return graph
+
+
+def good(result):
+    code, out, err = result
+    assert (code, err) == (0, ""), err
+    return out
+
+
+@pytest.mark.parametrize("data", [False, True])
+@pytest.mark.parametrize("options", [
+    [], ["--method", "split"], ["--method", "split", "--score", "raps"], ["--method", "pooled"],
+    ["--method", "daps", "--seed", 3], ["--weights", "0.3,0.2", "--k", 5],
+], ids=str)  # fmt: skip
+def test_calibrate_then_predict_is_predict(here, run, options, data):
+    """On the same folder the two steps give what the one step gives."""
+    report = predict(run, *options)
+    expected = read_sets()
+    out = good(run(*CALIBRATE, *options, *["--data"] * data))
+    assert out.endswith("\nwrote cp.snaps\n") and "calibrated on " in out
+    told = json.loads(good(run(*CALIBRATE, *options, *["--data"] * data, "--json")))
+    assert told == {"out": "cp.snaps", **{key: report[key] for key in told if key != "out"}}
+    os.remove("sets.parquet")
+    again = json.loads(good(run("predict", "g", *WITH, "--json")))
+    assert again == report and read_sets() == expected
+    assert sorted(os.listdir(here)) == ["cp.snaps", "g", "sets.parquet"]
+    assert (snaps.load("cp.snaps")._state.inputs is not None) == data
+
+
+def test_predict_with_a_folder_that_has_grown(here, run):
+    """New nodes, another order: as calibrated anew with the old tuning and calibration nodes."""
+    write_part(here / "g", range(50))
+    good(run(*CALIBRATE))
+    first = snaps.load("cp.snaps")
+    graph = write_part(here / "g", range(NUM_NODES)[::-1])
+    report = json.loads(good(run("predict", "g", *WITH, "--json")))
+    fresh = snaps.SNAPS(0.2).calibrate(
+        graph, PROBS[::-1], LABELS[::-1], first.calib_ids_, first.tune_ids_
+    )
+    assert read_sets() == as_read(fresh.predict_set(NAMES[TEST][::-1]))
+    assert report["threshold"] == fresh.threshold_ != first.threshold_
+    assert report["calibration_nodes"] == report["tuning_nodes"] == 15
+
+
+def test_new_nodes_with_role_calib_calibrate_too(here, run):
+    write_part(here / "g", range(50))
+    good(run(*CALIBRATE))
+    first = snaps.load("cp.snaps")
+    graph = write_part(here / "g", range(NUM_NODES), roles=roles_of(calib=[*CALIB, 55, 58]))
+    report = json.loads(good(run("predict", "g", *WITH, "--json", "--save", "new.snaps")))
+    calib = [*first.calib_ids_, NAMES[55], NAMES[58]]
+    fresh = snaps.SNAPS(0.2).calibrate(graph, PROBS, LABELS, calib, first.tune_ids_)
+    assert report["calibration_nodes"] == 17 and report["threshold"] == fresh.threshold_
+    rest = np.setdiff1d(TEST, [55, 58])
+    assert read_sets() == as_read(fresh.predict_set(rest))
+    assert read_sets() == as_read(snaps.load("new.snaps").predict_set(rest))
+
+
+def test_predict_with_another_alpha(here, run):
+    good(run(*CALIBRATE, "--weights", "0.3,0.2", "--k", 5))
+    report = json.loads(good(run("predict", "g", *WITH, "--alpha", 0.4, "--json")))
+    cp = small.calibrated(snaps.SNAPS(0.4, k=5, weights=(0.3, 0.2)), named=True)
+    assert report["alpha"] == 0.4 and report["threshold"] == cp.threshold_
+    assert read_sets() == as_read(cp.predict_set(TEST))
+
+
+def test_predict_with_groups(here, run):
+    small.change(here / "g", "nodes", region=REGIONS)
+    good(run(*CALIBRATE, "--group-by", "region"))
+    code, out, err = run("predict", "g", *WITH)
+    assert (code, out) == (2, "") and err == (
+        "snaps: error: 'groups' must be given for the new graph, as they were to calibrate\n"
+    )
+    good(run("predict", "g", *WITH, "--group-by", "region"))
+    assert read_sets() == as_read(by_region().predict_set(TEST))
+
+
+def test_predict_with_names(here, run):
+    small.change(here / "g", "nodes", label=COLOURS[LABELS])
+    good(run(*CALIBRATE, "--classes", "red,green,blue"))
+    good(run("predict", "g", *WITH))
+    sets = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
+    assert read_sets() == {id: COLOURS[labels].tolist() for id, labels in as_read(sets).items()}
+
+
+def test_a_calibration_node_that_is_gone(here, run):
+    """An error that names it and the choice there is."""
+    good(run(*CALIBRATE, "--weights", "0.3,0.2"))
+    kept = np.delete(np.arange(NUM_NODES), 3)
+    graph = write_part(here / "g", kept)
+    code, out, err = run("predict", "g", *WITH)
+    assert (code, out) == (2, "") and not Path("sets.parquet").exists()
+    assert err == (
+        "snaps: error: 'graph' must have all 30 calibration nodes, got 1 missing (first: "
+        f"'{NAMES[3]}'): missing='drop' (--missing drop) goes on without them\n"
+    )
+    good(run("predict", "g", *WITH, "--missing", "drop"))
+    fresh = snaps.SNAPS(0.2, weights=(0.3, 0.2)).calibrate(
+        graph, PROBS[kept], LABELS[kept], NAMES[np.delete(CALIB, 3)]
+    )
+    assert read_sets() == as_read(fresh.predict_set(NAMES[TEST]))
+
+
+def test_a_folder_without_any_calibration_node(here, run):
+    good(run(*CALIBRATE))
+    write_part(here / "g", TEST, roles=roles_of(test=TEST))
+    code, out, err = run("predict", "g", *WITH)
+    assert (code, out) == (2, "")
+    assert err.startswith("snaps: error: 'graph' must have calibration nodes, got none of 15: ")
+
+
+def test_predict_with_what_does_not_fit(here, run):
+    good(run(*CALIBRATE))
+    expected = {
+        "'missing' must be 'error' or 'drop', got 'maybe'": ["--missing", "maybe"],
+        "'alpha' must lie strictly between 0 and 1, got 3.0": ["--alpha", 3],
+    }
+    for message, options in expected.items():
+        assert run("predict", "g", *WITH, *options) == (2, "", f"snaps: error: {message}\n")
+    other = LABELS.copy()
+    node = int(np.flatnonzero(NAMES == snaps.load("cp.snaps").calib_ids_[0])[0])
+    other[node] = (LABELS[node] + 1) % 3
+    small.write(here / "g", labels=other)
+    code, _, err = run("predict", "g", *WITH)
+    assert code == 2 and err.startswith("snaps: error: 'labels' must agree with those calibrated")
+    assert repr(str(NAMES[node])) in err
+    Path("cp.snaps").write_text("something else")
+    code, _, err = run("predict", "g", *WITH)
+    assert code == 2 and err.startswith("snaps: error: cannot ") and err.count("\n") == 1
+
+
+def test_a_node_with_role_test_that_calibrated_is_noted(here, run):
+    good(run(*CALIBRATE))
+    calib = snaps.load("cp.snaps").calib_ids_[:2]
+    roles = np.where(np.isin(NAMES, calib), "test", small.ROLES)
+    small.write(here / "g", roles=roles)
+    code, out, err = run("predict", "g", *WITH, "--json")
+    assert code == 0 and json.loads(out)["sets"] == 32 and json.loads(out)["labelled"] == 30
+    assert err == (
+        "snaps: note: 2 of the nodes calibrated or tuned: the guarantee does not speak of them\n"
+    )
+
+
+@pytest.mark.parametrize("column", ["null", "left out"])
+def test_labels_that_the_file_remembers_need_not_be_given_again(here, run, column):
+    small.change(here / "g", "nodes", label=COLOURS[LABELS])
+    good(run(*CALIBRATE, "--classes", "red,green,blue"))
+    good(run("predict", "g", *WITH))
+    expected = read_sets()
+    label = None if column == "left out" else pa.nulls(NUM_NODES, pa.string())
+    small.change(here / "g", "nodes", label=label)
+    report = json.loads(good(run("predict", "g", *WITH, "--json")))
+    assert read_sets() == expected and "coverage" not in report

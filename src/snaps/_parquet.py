@@ -191,7 +191,7 @@ def read_graph(folder: str | os.PathLike[str], *, weighted: bool) -> dict[str, A
         weights = edges.numbers(["weight"])[:, 0]
     elif "weight" in edges:
         warnings.warn(
-            f"{edges.title('weight')} is ignored; read the folder with weighted=True to use it",
+            f"{edges.title('weight')} is ignored; weighted=True (--weighted) uses it",
             SnapsWarning,
             stacklevel=3,
         )

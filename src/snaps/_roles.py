@@ -237,7 +237,8 @@ def _still_here(graph: Graph, nodes: Kind, what: str, drop: bool) -> Kind:
     if not drop:
         raise SnapsError(
             f"'graph' must have all {len(nodes)} {what} nodes, got {len(gone)} missing (first: "
-            f"{shown(nodes.ids[gone[0]].item())}): missing='drop' goes on without them"
+            f"{shown(nodes.ids[gone[0]].item())}): missing='drop' (--missing drop) goes on without "
+            "them"
         )
     return type(nodes)(nodes.ids[found], nodes.keys[found], nodes.labels[found])
 

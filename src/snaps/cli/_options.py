@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -136,12 +137,16 @@ def class_names(data: Folder, classes: str | None) -> Any:
     return names
 
 
-def labelled_nodes(data: Folder, role: str) -> np.ndarray:
-    """Nodes with a role, all of which must have a label."""
+def labelled_nodes(data: Folder, role: str, but: Sequence[np.ndarray] = ()) -> np.ndarray:
+    """Nodes with a role, but those with these ids; all of them must have a label."""
+    import numpy as np
+
     from snaps._checks import shown
     from snaps._errors import SnapsError
 
     nodes = data.nodes(role)
+    for ids in but:
+        nodes = nodes[~np.isin(data.graph.ids[nodes], ids)]
     bare = nodes[~data.labelled[nodes]]
     if bare.size:
         raise SnapsError(

@@ -114,13 +114,10 @@ def _recalibrate(
     estimator: Any, data: Any, group_by: str | None, missing: str | None, logits: bool
 ) -> None:
     """Go on with a saved estimator; nodes with role calib that it does not know calibrate too."""
-    import numpy as np
-
     from snaps.cli._options import labelled_nodes
 
-    nodes = labelled_nodes(data, "calib")
-    for ids in (estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_):
-        nodes = nodes[~np.isin(data.graph.ids[nodes], ids)]
+    known = estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_
+    nodes = labelled_nodes(data, "calib", but=known)
     estimator.recalibrate(
         data.graph, data.probs, data.labels, nodes if nodes.size else None, logits=logits,
         groups=data.columns[group_by] if group_by else None,
