@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -253,8 +254,9 @@ def test_every_published_row_has_a_table():
 @pytest.fixture
 def two_tables(monkeypatch):
     """Two tables, of which one finds no data."""
-    from snaps.cli import reproduce as commands
     from snaps.reproduce import catalogue
+
+    commands = importlib.import_module("snaps.cli.reproduce")  # the name is the command's
 
     def build(name, chosen, setting, track):
         if name == "table1":

@@ -147,6 +147,8 @@ class Estimator(Fitted):
         params, alpha = self._frozen_params(), check_alpha(self.alpha)
         if fitted is None:
             self.warn_of(inputs)
+        tuned = scorer.needs_tuning
+        if fitted is None:
             (fitted,) = scorer.fit(inputs, roles.tuning, roles.known, [alpha])
         places = inputs.positions(roles.calib.keys)
         scores = inputs.score(fitted, places)[np.arange(len(places)), roles.calib.labels]
@@ -161,7 +163,6 @@ class Estimator(Fitted):
         )
         calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names, 4)
         given = inputs.similarity is not None and not len(roles.reference)
-        tuned = scorer.needs_tuning
         self._state = State(params, inputs, roles, fitted, calibration, given, tuned)
 
     def _frozen_params(self) -> dict[str, Any]:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+_shown: ContextVar[bool] = ContextVar("shown", default=False)
+
+
+@contextmanager
+def shown() -> Iterator[None]:
+    """Within the block all long work shows its progress: commands do, libraries are quiet."""
+    token = _shown.set(True)
+    try:
+        yield
+    finally:
+        _shown.reset(token)
 
 
 @contextmanager
 def track(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yield a function to be told how much was done; draws a bar with the time left if `show`."""
-    if not show:
+    if not (show or _shown.get()):
         yield lambda count: None
         return
     from rich.console import Console

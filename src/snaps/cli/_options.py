@@ -167,31 +167,20 @@ def calibrate_folder(
     """Calibrate on the nodes with role calib."""
     from snaps._errors import SnapsError
     from snaps._pooled import Pooled
-    from snaps.cli._show import status
+    from snaps._progress import shown
 
     calib = labelled_nodes(data, "calib")
     if calib.size == 0:
         raise SnapsError(
             "nodes.parquet column 'role' must mark calibration nodes 'calib', got none"
         )
-    near = similarity(data, estimator)
     tunes = estimator.scorer().needs_tuning
-    with status("Calibrating"):
+    with shown():
         return estimator.calibrate(
-            data.graph, data.probs, data.labels, calib, data.tune_nodes if tunes else None, near,
-            logits, known_nodes=data.known_nodes if isinstance(estimator, Pooled) else None,
+            data.graph, data.probs, data.labels, calib, data.tune_nodes if tunes else None,
+            logits=logits, known_nodes=data.known_nodes if isinstance(estimator, Pooled) else None,
             groups=data.columns[group_by] if group_by else None, classes=class_names(data, classes),
         )  # fmt: skip
-
-
-def similarity(data: Folder, estimator: Estimator | None = None) -> Any:
-    """The similarity graph with progress, for the methods that need it."""
-    from snaps.similarity import similarity_graph
-
-    k = getattr(estimator, "k", None)
-    if k is None or data.graph.features is None:
-        return None
-    return similarity_graph(data.graph.features, k, ids=data.graph.keys, progress=True)
 
 
 def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:

@@ -61,8 +61,9 @@ def evaluate(
     from snaps._checks import check_alpha, check_integer
     from snaps._errors import SnapsError
     from snaps._methods import COMPARED, methods
-    from snaps.cli._options import class_names, read, similarity
+    from snaps.cli._options import class_names, read
     from snaps.cli._show import bar, print_comparison
+    from snaps.similarity import similarity_graph
     from snaps.splits import evaluate_splits
 
     alphas = alpha or [0.05]
@@ -81,7 +82,9 @@ def evaluate(
         if not 0 < calib < pool.size:
             calib = min(1000, pool.size // 2)
     check_integer(calib, "--calib", low=1, high=pool.size - 1)
-    near, names = similarity(data, compared["SNAPS"]), class_names(data, classes)
+    names, near = class_names(data, classes), None
+    if data.graph.features is not None:
+        near = similarity_graph(data.graph.features, k, ids=data.graph.keys, progress=True)
     rows: list[dict[str, Any]] = []
     with bar("Evaluating", len(compared)) as advance:
         for name, method in compared.items():

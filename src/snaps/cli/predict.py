@@ -67,8 +67,9 @@ def predict(
     """
     from snaps._errors import SnapsError
     from snaps._files import check_writable
+    from snaps._progress import shown
     from snaps.cli._options import asked_nodes, calibrate_folder, make_estimator, read
-    from snaps.cli._show import print_prediction, status, summarise
+    from snaps.cli._show import print_prediction, summarise
     from snaps.sets import check_output
 
     # Before the work is done, not after.
@@ -101,7 +102,7 @@ def predict(
     if using is None:
         calibrate_folder(estimator, data, group_by=group_by, classes=classes, logits=logits)
     else:
-        with status("Calibrating"):
+        with shown():
             _recalibrate(estimator, data, group_by, missing, logits)
     sets = estimator.predict_set(asked_nodes(data, estimator))
     sets.write(out, metadata=_provenance(estimator))
