@@ -258,10 +258,10 @@ BAD_WEIGHTS = {
         EDGES, edge_weights=WEIGHTS
     ),
     "'weighted' must be True or False, got 1": lambda: snaps.Graph(EDGES, weighted=1),
-    "'edges' must be finite weights of at least 0, got -1.0 for edge 4": lambda: snaps.Graph(
+    "'edges' must be finite weights of at least 0, got -1.0 for edge 3": lambda: snaps.Graph(
         MATRIX, weighted=True
     ),
-    "'edges' must hold numbers as weights, got complex128": lambda: snaps.Graph(
+    "'edges' must hold numbers, got complex128": lambda: snaps.Graph(
         MATRIX.astype(complex), weighted=True
     ),
     "'edges' listed twice must have weights with a finite sum": lambda: snaps.Graph(

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import OFF_ONE, check_flag, check_probs, check_similarity, to_numpy
+from snaps._checks import OFF_ONE, check_flag, check_probs, to_numpy
+from snaps._checks.matrices import check_similarity
 from snaps._context import context_features, propagate
 from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence, Keys
@@ -185,7 +186,13 @@ class Inputs:
         """Scores (m, K) of some nodes, by default of all."""
         chosen: Any = slice(None) if nodes is None else nodes
         rows = {name: self.get(part)[chosen] for name, part in scorer.parts.items()}
-        return scorer.combine(rows, self.keys[chosen])
+        scores = scorer.combine(rows, self.keys[chosen])
+        if not np.isfinite(scores).all():
+            raise SnapsError(
+                f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "
+                "with scores beyond all numbers"
+            )
+        return scores
 
 
 def _warn_softened(table: Array) -> None:

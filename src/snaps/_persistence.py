@@ -21,11 +21,11 @@ from snaps._checks import (
     check_labels,
     check_number,
     check_probs,
-    check_similarity,
     check_weights,
     shown,
 )
 from snaps._checks.ids import check_ids
+from snaps._checks.matrices import check_similarity
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Labelled
 from snaps._files import atomic_path, csr_from_arrays, features_from_arrays, read_npz

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from snaps._checks import check_flag, check_integer, shown, to_numpy
 from snaps._checks.features import check_features, from_torch_sparse, is_torch_sparse
 from snaps._checks.ids import check_ids, locate
+from snaps._checks.matrices import check_matrix, scale_rows
 from snaps._errors import SnapsError
 from snaps._files import csr_from_arrays, features_from_arrays, read_npz
 from snaps._parquet import read_graph
@@ -79,11 +80,11 @@ class Graph:
     ):
         if num_nodes is not None:
             num_nodes = check_integer(num_nodes, "num_nodes", low=1)
-        self.features: Any = None if features is None else check_features(features)
+        self.features: Any = None if features is None else _own(check_features(features), features)
         self.weighted = check_flag(weighted, "weighted")
         source, target, weights, told = _edge_list(edges, self.weighted, edge_weights)
         if ids is not None:
-            ids = check_ids(ids, "'ids'")
+            ids = check_ids(ids, "'ids'").copy()
         counts = {
             "num_nodes": num_nodes,
             "features": None if self.features is None else self.features.shape[0],
@@ -132,6 +133,7 @@ class Graph:
                 raise SnapsError("'edges' listed twice must have weights with a finite sum")
             if not self.directed:
                 adjacency = sp.csr_array(adjacency.maximum(adjacency.T))
+            adjacency = scale_rows(adjacency)
         return _in_order_of(self.keys, adjacency)
 
     @cached_property
@@ -235,6 +237,12 @@ class Graph:
         return cls(**parts, weighted=weighted, **options)
 
 
+def _own(table: Any, given: Any) -> Any:
+    """Features that nobody else can change; a file that is mapped into memory stays where it is."""
+    shared = isinstance(table, np.ndarray) and (table is given or table.base is not None)
+    return table.copy() if shared and not isinstance(given, np.memmap) else table
+
+
 def graph_from_arrays(arrays: Mapping[str, np.ndarray], path: Any, **options: Any) -> Graph:
     """Build a graph from the arrays of an .npz; see `Graph.from_npz`."""
     for name in ("adj_indptr", "adj_indices"):
@@ -285,13 +293,9 @@ def _matrix_edges(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise SnapsError(f"'edges' as a matrix must be square, got {matrix.shape}")
-    coo = sp.coo_array(matrix)
+    coo = check_matrix(matrix, "edges").tocoo()
     source, target = coo.coords
     weights = _check_weights(coo.data, "edges") if weighted else None
-    keep = coo.data != 0
-    if not keep.all():
-        source, target = source[keep], target[keep]
-        weights = None if weights is None else weights[keep]
     return source, target, weights, matrix.shape[0]
 
 

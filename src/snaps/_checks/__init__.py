@@ -22,8 +22,13 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 def shown(value: Any) -> str:
-    """A value as messages show it: short, whatever it is."""
-    return _SHORT.repr(value)
+    """A value as messages show it: at most 80 characters, none of them a control character."""
+    try:
+        text = _SHORT.repr(value)
+    except Exception:  # an object whose own repr fails
+        text = f"a {type(value).__name__}"
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def as_array(value: Any, name: str, dtype: Any = None) -> np.ndarray:
@@ -37,11 +42,21 @@ def as_array(value: Any, name: str, dtype: Any = None) -> np.ndarray:
         value = value.numpy()
     if value is None or isinstance(value, (str, bytes, dict)) or sp.issparse(value):
         raise SnapsError(f"'{name}' must be an array, got {type(value).__name__}")
+    if isinstance(value, np.ma.MaskedArray):
+        hidden = int(np.ma.getmaskarray(value).sum())
+        if hidden:
+            raise SnapsError(f"'{name}' must not be masked, got {hidden} masked entries")
+        value = value.data
     try:
         return np.asarray(value, dtype)
     except ValueError:
-        lengths = sorted({len(row) if isinstance(row, Sized) else 1 for row in value})
+        rows = value if isinstance(value, (list, tuple)) else []
+        lengths = sorted({len(row) if isinstance(row, Sized) else 1 for row in rows})
         raise SnapsError(f"'{name}' must have rows of equal length, got {lengths[:5]}") from None
+    except Exception as error:  # whatever the object's own conversion raises
+        raise SnapsError(
+            f"'{name}' must be an array, got {type(value).__name__} that gives none"
+        ) from error
 
 
 def to_numpy(value: Any, name: str) -> np.ndarray:
@@ -53,9 +68,25 @@ def to_numpy(value: Any, name: str) -> np.ndarray:
         others = [item for item in array.flat if not isinstance(item, _REAL)]
         if others:
             raise SnapsError(f"'{name}' must be an array of numbers, got {shown(others[0])}")
-        top = max(array.flat, key=abs)
-        raise SnapsError(f"'{name}' must hold numbers of at most 64 bits, got {shown(top)}")
+        return _exact(array, name)
     return array
+
+
+def _exact(array: np.ndarray, name: str) -> np.ndarray:
+    """Python numbers as 64-bit ones, if none of them changes by that."""
+    whole = all(isinstance(item, (int, np.integer)) for item in array.flat)
+    kinds = (np.int64, np.uint64) if whole else (np.float64,)
+    for kind in kinds:
+        try:
+            converted = array.astype(kind)
+        except (OverflowError, ValueError, TypeError):
+            continue
+        if all(
+            one == two or one != one for one, two in zip(converted.flat, array.flat, strict=True)
+        ):
+            return converted
+    top = max(array.flat, key=abs)
+    raise SnapsError(f"'{name}' must hold numbers of at most 64 bits, got {shown(top)}")
 
 
 def check_alpha(alpha: Any, name: str = "alpha") -> Fraction:
@@ -235,27 +266,3 @@ def check_weights(weights: Any, name: str = "weights") -> tuple[float, float]:
     if lam + mu > 1 + 1e-9:
         raise SnapsError(f"'{name}' must sum to at most 1, got {lam:g} + {mu:g}")
     return lam, mu
-
-
-def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") -> sp.csr_array:
-    """A similarity graph given by the user; negative weights count as zero, the diagonal too."""
-    if not sp.issparse(similarity):
-        raise SnapsError(f"'{name}' must be a sparse matrix, got {type(similarity).__name__}")
-    if similarity.shape != (num_nodes, num_nodes):
-        raise SnapsError(
-            f"'{name}' must have shape ({num_nodes}, {num_nodes}), got {similarity.shape}"
-        )
-    if similarity.dtype.kind not in "fiub":
-        raise SnapsError(f"'{name}' must hold numbers, got {similarity.dtype}")
-    matrix = sp.csr_array(similarity, dtype=np.float64)
-    rows = np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))
-    bad = np.flatnonzero(~np.isfinite(matrix.data))
-    if bad.size:
-        raise SnapsError(
-            f"'{name}' must be finite, got {matrix.data[bad[0]]} in row {rows[bad[0]]}"
-        )
-    keep = (matrix.data > 0) & (matrix.indices != rows)
-    if keep.all():
-        return matrix
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=num_nodes))])
-    return sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), matrix.shape)

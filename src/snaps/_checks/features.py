@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import to_numpy
+from snaps._checks.matrices import check_matrix
 from snaps._errors import SnapsError
 
 
@@ -16,10 +17,8 @@ def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr
     if is_torch_sparse(features):
         features = from_torch_sparse(features, name)
     if sp.issparse(features):
-        table = sp.csr_array(features)
-        if not table.has_canonical_format:
-            table = table.copy()  # or the user's own matrix would change
-            table.sum_duplicates()
+        table = check_matrix(features, name)
+        table.sort_indices()
         values = table.data
     else:
         table = values = to_numpy(features, name)
@@ -28,7 +27,9 @@ def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr
     if values.dtype.kind not in "fiub":
         raise SnapsError(f"'{name}' must hold numbers, got {values.dtype}")
     if values.dtype not in (np.float32, np.float64):
-        table = table.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
+        with np.errstate(over="ignore"):
+            table = table.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
+        values = table.data if sp.issparse(table) else table
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = int(np.flatnonzero(~np.isfinite(values).reshape(-1))[0])
         if sp.issparse(table):

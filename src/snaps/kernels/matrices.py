@@ -1,0 +1,19 @@
+"""Looks at the structure of sparse matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True)
+def has_repeats(indptr, indices, num_columns):
+    """Whether any row lists a column twice; all indices must lie within the matrix."""
+    seen = np.full(num_columns, -1, np.int64)
+    for i in range(len(indptr) - 1):
+        for entry in range(indptr[i], indptr[i + 1]):
+            j = indices[entry]
+            if seen[j] == i:
+                return True
+            seen[j] = i
+    return False

@@ -1,0 +1,119 @@
+"""Sparse matrices from users: malformed ones are refused, odd but valid ones understood."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import small
+import snaps
+from small import CALIB, FEATURES, LABELS, NUM_NODES, PROBS
+from snaps._checks.matrices import check_matrix, scale_rows
+
+
+def malformed():
+    """Matrices that SciPy lets anybody build, by setting their arrays afterwards."""
+
+    def broken(change, kind=sp.csr_array):
+        matrix = kind(snaps.similarity_graph(FEATURES, 5))
+        change(matrix)
+        return matrix
+
+    def beyond(matrix):
+        matrix.indices[3] = 10**6
+
+    def negative(matrix):
+        matrix.indices[3] = -5
+
+    def steps_back(matrix):
+        matrix.indptr[5] = 0
+
+    def too_long(matrix):
+        matrix.indptr[-1] = 10**7
+
+    def short_data(matrix):
+        matrix.data = matrix.data[:10]
+
+    def float_indices(matrix):
+        matrix.indices = matrix.indices.astype(float)
+
+    for change in (beyond, negative, steps_back, too_long, short_data, float_indices):
+        yield f"csr, {change.__name__}", broken(change)
+        yield f"csc, {change.__name__}", broken(change, sp.csc_array)
+    coo = sp.coo_array(snaps.similarity_graph(FEATURES, 5))
+    coo.coords[0][0] = 10**6
+    yield "coo, beyond", coo
+    coo = sp.coo_array(snaps.similarity_graph(FEATURES, 5))
+    coo.coords[1][0] = -1
+    yield "coo, negative", coo
+
+
+CASES = dict(malformed())
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("where", ["similarity", "edges", "features"])
+def test_malformed_matrices_are_refused(name, where):
+    matrix = CASES[name]
+    with pytest.raises(
+        snaps.SnapsError, match=f"'{where}' must be a valid sparse matrix"
+    ) as caught:
+        if where == "similarity":
+            small.calibrated(snaps.SNAPS(0.2, k=5), similarity=matrix)
+        elif where == "edges":
+            snaps.Graph(matrix)
+        else:
+            snaps.similarity_graph(matrix, 3)
+    assert "\n" not in str(caught.value)
+
+
+def scores(method, **options):
+    return method.calibrate(small.graph(), PROBS, LABELS, CALIB, **options).scores_
+
+
+@pytest.mark.parametrize("make", [lambda: snaps.SNAPS(0.2, k=5), lambda: snaps.Pooled(0.2, k=5)])
+def test_odd_spellings_of_a_similarity_graph_change_nothing(make):
+    near = snaps.similarity_graph(FEATURES, 5)
+    plain = scores(make(), similarity=near)
+    rows = np.repeat(np.arange(NUM_NODES), np.diff(near.indptr))
+    twice = sp.coo_array(
+        (np.concatenate([near.data, near.data]) / 2, (np.tile(rows, 2), np.tile(near.indices, 2))),
+        shape=near.shape,
+    )
+    zeros = sp.coo_array(
+        (np.append(near.data, 0.0), (np.append(rows, 0), np.append(near.indices, 59))),
+        shape=near.shape,
+    )
+    huge, tiny = near * 1e308, near * 1e-308
+    for odd in (twice, zeros, huge, tiny, near.tocsc(), near.tolil(), near.todok()):
+        np.testing.assert_allclose(scores(make(), similarity=odd), plain, rtol=1e-12)
+
+
+def test_extreme_weights_of_edges():
+    edges = np.array([[0, 1, 2], [1, 2, 3]])
+    for scale in (1.0, 1e308, 1e-308):
+        graph = snaps.Graph(edges, weighted=True, edge_weights=scale * np.array([1, 0.5, 0.25]))
+        row = graph.adjacency[[1]].toarray().ravel()
+        np.testing.assert_allclose(row / row.sum(), [2 / 3, 0, 1 / 3, 0])
+        assert np.isfinite(graph.adjacency.sum(axis=1)).all()
+
+
+def test_the_users_own_arrays_are_left_alone_and_not_kept():
+    features, near = FEATURES.copy(), snaps.similarity_graph(FEATURES, 5)
+    probs, labels, before = PROBS.copy(), LABELS.copy(), near.copy()
+    graph = snaps.Graph(small.EDGES, features, NUM_NODES)
+    cp = snaps.SNAPS(0.2, k=5).calibrate(graph, probs, labels, CALIB, similarity=near)
+    sets, bits = cp.predict_set().mask, cp.scores_
+    assert (near != before).nnz == 0
+    features[:], near.data[:], probs[:], labels[:] = 0, 7, 1 / 3, 0
+    assert (cp.predict_set().mask == sets).all() and (cp.scores_ == bits).all()
+    assert (graph.features == FEATURES).all()
+
+
+def test_nothing_is_scaled_without_need():
+    near = snaps.similarity_graph(FEATURES, 5)
+    assert scale_rows(near) is near
+    checked = check_matrix(near, "near")
+    np.testing.assert_array_equal(checked.indices, near.indices)  # the order stays
+    np.testing.assert_array_equal(checked.data, near.data)
