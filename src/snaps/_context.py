@@ -45,9 +45,16 @@ def context_features(graph: Graph, size: int = CONTEXT_SIZE) -> np.ndarray | Non
     """
     if graph.features is None or graph.adjacency.nnz == 0:
         return None
+    from threadpoolctl import threadpool_limits
+
     from snaps.kernels.aggregation import neighbour_mean
 
-    own = _unit(_summary(graph.features, size))
+    # Summed up in the order of the ids, by one thread: neither the order of the nodes nor the
+    # number of threads can then change a bit.
+    order = np.argsort(graph.keys, kind="stable")
+    own = np.empty((graph.num_nodes, min(size, graph.features.shape[1])))
+    with threadpool_limits(1, user_api="blas"):
+        own[order] = _unit(_summary(graph.features[order], size))
     return np.hstack([own, _unit(neighbour_mean(graph.adjacency, own))]).astype(np.float32)
 
 
@@ -72,12 +79,27 @@ def _weighted(features: Any) -> Any:
         return _unit(np.asarray(features, np.float64))
     n, d = features.shape
     rarity = np.log((1 + n) / (1 + np.bincount(features.indices, minlength=d)))
-    squares = features.multiply(features).sum(axis=1)
+    counts = np.diff(features.indptr)
+    values = np.asarray(features.data, np.float64)
+    filled = np.flatnonzero(counts)
+    tops = np.ones(n)
+    tops[filled] = np.maximum.reduceat(np.abs(values), features.indptr[filled])
+    values = np.ldexp(values, np.repeat(_exponents(tops), counts))
+    squares = sp.csr_array((values**2, features.indices, features.indptr), shape=(n, d)).sum(axis=1)
     norms = np.sqrt(np.where(squares > 0, squares, 1.0))
-    data = features.data / np.repeat(norms, np.diff(features.indptr)) * rarity[features.indices]
+    data = values / np.repeat(norms, counts) * rarity[features.indices]
     return sp.csr_array((data, features.indices, features.indptr), shape=(n, d))
 
 
+def _exponents(tops: np.ndarray) -> np.ndarray:
+    """Powers of two that bring rows with these largest values to where squares don't overflow."""
+    extreme = (tops > 2.0**250) | ((tops > 0) & (tops < 2.0**-250))
+    return np.where(extreme, -np.frexp(tops)[1], 0)
+
+
 def _unit(table: np.ndarray) -> np.ndarray:
+    exponents = _exponents(np.abs(table).max(axis=1, initial=0.0))
+    if exponents.any():
+        table = np.ldexp(table, exponents[:, None])
     norms = np.linalg.norm(table, axis=1, keepdims=True)
     return table / np.where(norms > 0, norms, 1.0)
