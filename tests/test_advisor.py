@@ -83,3 +83,11 @@ def test_complaints(case, options, message):
     with pytest.raises(snaps.SnapsError) as caught:
         snaps.advise(*case, **arguments)
     assert str(caught.value) == message
+
+
+def test_nodes_that_chose_a_method_should_not_calibrate_it(case):
+    graph, probs, labels = case
+    advice = snaps.advise(graph, probs, labels, TUNE, alpha=0.1, known_nodes=TRAIN)
+    with pytest.warns(snaps.SnapsWarning, match="calibration nodes are among those that advise"):
+        advice.method.calibrate(graph, probs, labels, TUNE)
+    advice.method.calibrate(graph, probs, labels, np.arange(380, 700), TUNE)

@@ -398,3 +398,64 @@ def test_writing_over_a_folder_leaves_no_old_features(tmp_path):
     assert read_folder(tmp_path).graph.features.shape == (60, 4)
     write_folder(tmp_path, snaps.Graph(edges, num_nodes=small.NUM_NODES), PROBS)
     assert read_folder(tmp_path).graph.features is None
+
+
+# ---- Outputs beside inputs -----------------------------------------------------------------------
+
+
+def test_outputs_that_are_inputs_are_refused(tmp_path, monkeypatch, capsys):
+    """An input is never written over, whatever name it goes by."""
+    from snaps.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    small.write(tmp_path / "g")
+    inputs = {path: path.read_bytes() for path in (tmp_path / "g").iterdir()}
+    os.link("g/nodes.parquet", "hard.parquet")
+    os.symlink("g/edges.parquet", "soft.parquet")
+    os.mkdir("linked")
+    os.rmdir("linked")
+    os.symlink("g", "linked")
+    for out in ("g/nodes.parquet", "hard.parquet", "soft.parquet", "linked/nodes.parquet"):
+        with pytest.raises(SystemExit) as stopped:
+            main(["predict", "g", "--alpha", "0.2", "--k", "5", "--out", out])
+        assert stopped.value.code == 2
+        told = capsys.readouterr().err
+        assert told == f"snaps: error: '--out' must not be an input, got '{out}'\n"
+    for command in (
+        ["predict", "g", "--out", "x.parquet", "--save", "./x.parquet"],
+        ["calibrate", "g", "--out", "g/nodes.parquet"],
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(command)
+        assert stopped.value.code == 2 and "must not be" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in inputs} == inputs
+
+
+def test_a_private_file_stays_private(tmp_path):
+    path = tmp_path / "cp.snaps"
+    path.write_bytes(b"")
+    path.chmod(0o600)
+    small.calibrated().save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", ["nodes.parquet", "edges.parquet"])
+def test_flipped_bits_of_a_folder_are_noticed(tmp_path, name):
+    """Pages carry checksums: a bit that flips in the data is an error, not another label."""
+    folder = small.write(tmp_path / "g")
+    path, clean = folder / name, read_folder(folder)
+    whole = path.read_bytes()
+    refused = 0
+    for place in np.linspace(4, len(whole) - 1, 150).astype(int):
+        broken = bytearray(whole)
+        broken[place] ^= 1 << (place % 8)
+        path.write_bytes(broken)
+        try:
+            again = read_folder(folder)
+        except snaps.SnapsError:
+            refused += 1
+        else:  # a bit of the statistics or of a name that nobody reads
+            assert (again.labels == clean.labels).all() and (again.probs == clean.probs).all()
+            assert (again.graph.adjacency != clean.graph.adjacency).nnz == 0
+            assert (again.roles == clean.roles).all() and (again.graph.ids == clean.graph.ids).all()
+    assert refused > 60

@@ -57,6 +57,7 @@ class Estimator(Fitted):
 
     needs_graph: ClassVar[bool] = True
     _state = None  # type: State | None
+    _advised = None  # type: np.ndarray | None
 
     # -- what a subclass says -------------------------------------------------------------------
 
@@ -140,7 +141,23 @@ class Estimator(Fitted):
             inputs.graph, inputs.num_classes, labels, nodes, tune=tune, seed=self.seed, **roles
         )
         self._settle(inputs, read, scorer)
+        if self._advised is not None:
+            self._warn_advised(read)
         return self
+
+    def advised_on(self, keys: np.ndarray) -> None:
+        """Remember the nodes that this method was chosen on: they should not calibrate it."""
+        self._advised = keys
+
+    def _warn_advised(self, roles: Roles) -> None:
+        count = int(np.isin(roles.calib.keys, self._advised).sum())
+        if count:
+            warnings.warn(
+                f"{count} calibration nodes are among those that advise() chose this method on: "
+                "coverage may fall below 1 - alpha",
+                SnapsWarning,
+                stacklevel=4,
+            )
 
     def _settle(self, inputs: Inputs, roles: Roles, scorer: Scorer, fitted: Any = None) -> None:
         """Fit unless that is done, set the threshold, and swap the new state in."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,28 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def check_apart(outputs: Mapping[str, Any], inputs: Iterable[Path]) -> None:
+    """Files to be written, by the option that names them, must be no inputs and not one another."""
+    places: dict[str, Path] = {}
+    for name, path in outputs.items():
+        target = Path(os.path.realpath(check_path(path)))
+        for other in inputs:
+            whole = Path(os.path.realpath(other))
+            if target == whole or whole in target.parents or _same_file(target, whole):
+                raise SnapsError(f"'{name}' must not be an input, got '{path}'")
+        for option, taken in places.items():
+            if target == taken or _same_file(target, taken):
+                raise SnapsError(f"'{name}' must not be the file of '{option}', got '{path}'")
+        places[name] = target
+
+
+def _same_file(one: Path, two: Path) -> bool:
+    try:
+        return os.path.samefile(one, two)
+    except OSError:
+        return False
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary name beside `path` that becomes `path` when the block succeeds.
@@ -46,7 +68,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())
+        # A file that is replaced keeps its mode: what was private stays private.
+        temporary.chmod(target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask())
         os.replace(temporary, target)
     except OSError as error:
         raise SnapsError(f"cannot write '{path}': {error.strerror or error}") from error

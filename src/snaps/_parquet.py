@@ -18,6 +18,12 @@ from snaps._files import features_from_arrays, read_npz
 FEATURE_FILES = ("features.npz", "features.npy")
 
 
+def folder_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """The files and folders of parts that a graph folder may consist of."""
+    root = Path(folder)
+    return [root / name for name in ("nodes.parquet", "edges.parquet", *FEATURE_FILES)]
+
+
 class Columns:
     """A Parquet file, or a folder of part files, whose columns are read when asked for.
 
@@ -27,12 +33,14 @@ class Columns:
 
     def __init__(self, path: Path):
         import pyarrow as pa
-        from pyarrow.dataset import dataset
+        from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions, dataset
 
         if not path.exists():
             raise SnapsError(f"cannot read '{path}': no such file")
         self.path, self.file = path, path.name
-        options: dict[str, Any] = {"format": "parquet"}
+        # Page checksums are held against the data where a file has them, as ours do.
+        scan = ParquetFragmentScanOptions(page_checksum_verification=True)
+        options: dict[str, Any] = {"format": ParquetFileFormat(default_fragment_scan_options=scan)}
         if path.is_dir():
             options |= {"partitioning": "hive", "partition_base_dir": str(path)}
         try:

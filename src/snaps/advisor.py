@@ -172,6 +172,7 @@ def advise(
             rows.append(row)
     rows = _ranked(rows, goal)
     best, second = rows[0], rows[1] if len(rows) > 1 else rows[0]
+    competing[best["method"]].advised_on(nodes.keys)
     return Advice(
         goal, best["method"], second["method"], competing[best["method"]],
         _reason(best, second, goal, len(rest)), rows,

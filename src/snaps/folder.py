@@ -45,7 +45,13 @@ from snaps._checks.classes import check_classes, encode_labels, plain_labels
 from snaps._checks.ids import check_ids
 from snaps._errors import SnapsError
 from snaps._files import atomic_path
-from snaps._parquet import FEATURE_FILES, Columns, check_folder, is_text, null_mask
+from snaps._parquet import (
+    FEATURE_FILES,
+    Columns,
+    check_folder,
+    is_text,
+    null_mask,
+)
 from snaps.graph import Graph
 
 ROLES = ("train", "valid", "tune", "calib", "test")
@@ -223,7 +229,7 @@ def _write(root: Path, nodes: dict[str, Any], edges: dict[str, Any], features: A
                 )
         for name, columns in (("edges.parquet", edges), ("nodes.parquet", nodes)):
             temporary = files.enter_context(atomic_path(root / name))
-            pq.write_table(pa.table(columns), temporary)
+            pq.write_table(pa.table(columns), temporary, write_page_checksum=True)
     for name in stale:
         (root / name).unlink(missing_ok=True)  # of an older graph
 

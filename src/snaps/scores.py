@@ -214,11 +214,23 @@ def score_table(
             draws = uniforms(seed, keys[rows], probs.shape[1])
         else:
             draws = np.ones_like(probs[rows])
-        block = np.asarray(score.compute(probs[rows], draws), np.float64)
-        if block.shape != probs[rows].shape or not np.isfinite(block).all():
-            raise SnapsError(
-                f"'score' must give a finite score for each row and label {probs[rows].shape}, "
-                f"got {type(score).__name__} with shape {block.shape}"
-            )
-        out[rows] = block
+        out[rows] = _checked(score, probs[rows], draws)
     return out
+
+
+def _checked(score: Score, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """What a score gives, which must be finite numbers of the shape of `probs`."""
+    own = type(score).__module__ == __name__
+    # A score of the user's own may work in place.
+    given = score.compute(probs, draws) if own else score.compute(probs.copy(), draws)
+    try:
+        block = np.asarray(given.detach() if hasattr(given, "detach") else given)
+        block = block.astype(np.float64) if block.dtype.kind in "fiub" else np.empty(0)
+    except Exception:  # rows of unequal length, a tensor on another device
+        block = np.empty(0)
+    if block.shape != probs.shape or not np.isfinite(block).all():
+        raise SnapsError(
+            f"'score' must give a finite score for each row and label {probs.shape}, "
+            f"got {type(score).__name__} with shape {np.shape(block)}"
+        )
+    return block

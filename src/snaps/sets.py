@@ -167,7 +167,7 @@ class PredictionSets:
 
         table = self._table(_check_metadata(metadata))
         with atomic_path(path) as temporary:
-            pq.write_table(table, temporary)
+            pq.write_table(table, temporary, write_page_checksum=True)
 
     def write(
         self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None

@@ -51,11 +51,13 @@ def calibrate(
     calibration nodes does. The file holds parameters, and the ids and labels of these nodes: later
     they are found by id in a folder that may have grown, and the threshold is set anew there.
     """
-    from snaps._files import check_writable
+    from snaps._files import check_apart, check_writable
+    from snaps._parquet import folder_files
     from snaps.cli._options import calibrate_folder, make_estimator, read
     from snaps.cli._show import describe, finite, print_estimator
 
     check_writable(out)  # before the work is done, not after
+    check_apart({"--out": out}, folder_files(folder))
     estimator = make_estimator(method, score, alpha, k, weights, class_conditional, seed)
     found = read(folder, group_by=group_by, weighted=weighted)
     calibrate_folder(estimator, found, group_by=group_by, classes=classes, logits=logits)

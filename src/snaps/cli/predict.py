@@ -66,7 +66,8 @@ def predict(
     fitted again on this folder's graph, and nodes with role calib that are new calibrate too.
     """
     from snaps._errors import SnapsError
-    from snaps._files import check_writable
+    from snaps._files import check_apart, check_writable
+    from snaps._parquet import folder_files
     from snaps._progress import shown
     from snaps.cli._options import asked_nodes, calibrate_folder, make_estimator, read
     from snaps.cli._show import print_prediction, summarise
@@ -76,6 +77,11 @@ def predict(
     check_output(out)
     if save is not None:
         check_writable(save)
+    written = {"--out": out, "--save": save}
+    check_apart(
+        {name: path for name, path in written.items() if path is not None and path != "-"},
+        [*folder_files(folder), *filter(None, [using])],
+    )
     fixed: dict[str, Any] = {
         "--method": method, "--score": score, "--k": k, "--weights": weights, "--seed": seed,
         "--class-conditional": class_conditional or None, "--classes": classes,
