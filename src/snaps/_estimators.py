@@ -142,15 +142,15 @@ class Estimator(Fitted):
         )
         self._settle(inputs, read, scorer)
         if self._advised is not None:
-            self._warn_advised(read)
+            self._warn_advised(read, self._advised)
         return self
 
     def advised_on(self, keys: np.ndarray) -> None:
         """Remember the nodes that this method was chosen on: they should not calibrate it."""
         self._advised = keys
 
-    def _warn_advised(self, roles: Roles) -> None:
-        count = int(np.isin(roles.calib.keys, self._advised).sum())
+    def _warn_advised(self, roles: Roles, keys: np.ndarray) -> None:
+        count = int(np.isin(roles.calib.keys, keys).sum())
         if count:
             warnings.warn(
                 f"{count} calibration nodes are among those that advise() chose this method on: "
