@@ -239,13 +239,16 @@ def test_smoothed_sets_meet_the_law_under_ties_and_plain_ones_exceed_it(one_thre
     law.assert_law(law.fit_uniforms(values), "smoothed p-values under ties")
 
 
-def test_smoothed_sets_are_the_same_however_nodes_are_asked_for():
+def test_chance_is_the_node_s_own_however_it_is_asked_for():
     cp = small.calibrated(snaps.SplitConformal(0.2, score=snaps.THR()), named=True)
-    whole = cp.predict_set(smoothed=True)
-    np.testing.assert_array_equal(cp.predict_set(TEST[::-1], smoothed=True).mask, whole.mask[::-1])
-    np.testing.assert_array_equal(cp.predict_set(alpha=0.2, smoothed=True).mask, whole.mask)
-    np.testing.assert_array_equal(cp.predict_p(smoothed=True) > 0.4,
-                                  cp.predict_set(alpha=0.4, smoothed=True).mask)  # fmt: skip
+    whole, p = cp.predict_set(smoothed=True).mask, cp.predict_p(smoothed=True)
+    np.testing.assert_array_equal(p > 0.2, whole)
+    np.testing.assert_array_equal(p > 0.4, cp.predict_set(alpha=0.4, smoothed=True).mask)
+    for some in (TEST[::-1], TEST[5:9], NAMES[TEST[[20, 3]]]):
+        places = [TEST.tolist().index(cp.predict_set([node]).nodes[0]) for node in some]
+        np.testing.assert_array_equal(cp.predict_p(some, smoothed=True), p[places])
+        np.testing.assert_array_equal(cp.predict_set(some, smoothed=True).mask, whole[places])
+    assert len(np.unique(p)) == p.size  # each node and label has a draw of its own
     assert complaint(cp.predict_set, smoothed="yes") == (
         "'smoothed' must be True or False, got 'yes'"
     )
