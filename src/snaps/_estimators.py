@@ -361,7 +361,8 @@ class Estimator(Fitted):
             (roles.known.keys, "the known nodes, whose labels were used"),
             (roles.reference, "the reference, which is not to be predicted"),
         ):
-            check_disjoint(wanted, "nodes", locate_keys(inputs.keys, keys)[0], whose)
+            places = locate_keys(inputs.keys, keys)[0]
+            check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
         return wanted
 
     def _warn_used(self, wanted: np.ndarray, roles: Roles, inputs: Inputs) -> None:
@@ -458,12 +459,13 @@ class Estimator(Fitted):
             wanted = wanted[codes[wanted] >= 0]
         if wanted.size == 0:
             raise SnapsError("'nodes' must hold at least one labelled node, got none")
-        check_known(codes, wanted, "nodes")
+        check_known(codes, wanted, "nodes", inputs.graph.ids)
         for whose, keys in (
             ("the calibration nodes", roles.calib.keys),
             ("the tuning nodes", roles.tuning.keys),
         ):
-            check_disjoint(wanted, "nodes", locate_keys(inputs.keys, keys)[0], whose)
+            places = locate_keys(inputs.keys, keys)[0]
+            check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
         return evaluate_sets(self.predict_set(wanted), codes, state, check_alpha(self.alpha))
 
     def exchangeability(self, nodes: Any = None) -> Exchangeability:

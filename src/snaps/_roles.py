@@ -119,25 +119,26 @@ class Roles:
         name : str
             What the user calls `nodes`.
         """
+        ids = graph.ids
         codes, names = read_labels(labels, graph.num_nodes, num_classes, classes)
         calib = read_nodes(graph, nodes, name)
-        check_known(codes, calib, name)
+        check_known(codes, calib, name, ids)
         tuning = calib[:0]
         if tune_nodes is not None:
             tuning = read_nodes(graph, tune_nodes, "tune_nodes")
-            check_known(codes, tuning, "tune_nodes")
-            check_disjoint(tuning, "tune_nodes", calib, f"'{name}'")
+            check_known(codes, tuning, "tune_nodes", ids)
+            check_disjoint(tuning, "tune_nodes", calib, f"'{name}'", ids)
         elif tune is not None:
             share = tuning_share(len(calib), tune)
             chosen = choose_tuning(graph.keys[calib], share, seed)
             tuning, calib = calib[chosen], np.delete(calib, chosen)
         others = {f"'{name}'": calib, "the tuning nodes": tuning}
         known = read_nodes(graph, [] if known_nodes is None else known_nodes, "known_nodes", True)
-        check_known(codes, known, "known_nodes")
+        check_known(codes, known, "known_nodes", ids)
         aside = read_nodes(graph, [] if reference is None else reference, "reference", True)
         for what, other in others.items():
-            check_disjoint(known, "known_nodes", other, what)
-            check_disjoint(aside, "reference", other, what)
+            check_disjoint(known, "known_nodes", other, what, ids)
+            check_disjoint(aside, "reference", other, what, ids)
 
         def cut(kind: type[Kind], places: np.ndarray) -> Kind:
             return _cut(kind, graph, codes, places)
@@ -186,13 +187,14 @@ class Roles:
                 _check_same(graph, old, codes)
             if nodes is not None:
                 more = read_nodes(graph, nodes, "nodes")
-                check_known(codes, more, "nodes")
+                check_known(codes, more, "nodes", graph.ids)
                 for what, keys in (
                     ("the tuning nodes", tuning.keys),
                     ("the known nodes", known.keys),
                     ("the reference", self.reference),
                 ):
-                    check_disjoint(more, "nodes", locate_keys(graph.keys, keys)[0], what)
+                    places = locate_keys(graph.keys, keys)[0]
+                    check_disjoint(more, "nodes", places, what, graph.ids)
                 both = np.union1d(locate_keys(graph.keys, calib.keys)[0], more)
                 codes = codes.copy()
                 codes[locate_keys(graph.keys, calib.keys)[0]] = calib.labels

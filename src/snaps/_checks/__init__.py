@@ -237,23 +237,31 @@ def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -
     return array
 
 
-def check_disjoint(nodes: np.ndarray, name: str, others: np.ndarray, others_name: str) -> None:
-    """Two sets of nodes that must not share one."""
+def check_disjoint(
+    nodes: np.ndarray, name: str, others: np.ndarray, others_name: str, ids: Any = None
+) -> None:
+    """Two sets of nodes that must not share one; `ids` are the nodes' own names."""
     both = np.intersect1d(nodes, others)
     if both.size:
         raise SnapsError(
             f"'{name}' must not share nodes with {others_name}, "
-            f"got {both.size} in both (first: {both[0]})"
+            f"got {both.size} in both (first: {_called(both[0], ids)})"
         )
 
 
-def check_known(labels: np.ndarray, nodes: np.ndarray, name: str) -> None:
-    """Nodes whose label is needed must have one."""
+def check_known(labels: np.ndarray, nodes: np.ndarray, name: str, ids: Any = None) -> None:
+    """Nodes whose label is needed must have one; `ids` are the nodes' own names."""
     unknown = nodes[labels[nodes] < 0]
     if unknown.size:
         raise SnapsError(
-            f"'{name}' must be labelled, got {unknown.size} without a label (first: {unknown[0]})"
+            f"'{name}' must be labelled, got {unknown.size} without a label "
+            f"(first: {_called(unknown[0], ids)})"
         )
+
+
+def _called(node: int, ids: Any) -> str:
+    """A node as its owner calls it: by name where there are names, else by position."""
+    return str(node) if ids is None or ids.dtype.kind != "U" else shown(ids[node].item())
 
 
 def check_weights(weights: Any, name: str = "weights") -> tuple[float, float]:
