@@ -212,6 +212,7 @@ def test_the_report_of_predict(here, run):
         "coverage_interval": list(truth["coverage_interval"]),
         "inside": truth["inside"],
         "tied": 0,
+        "upper_binds": truth["upper_binds"],
         "singleton_hit": truth["singleton_hit"],
         "class_coverage": {str(y): hits for y, hits in truth["class_coverage"].items()},
         "group_coverage": None,

@@ -32,6 +32,7 @@ def test_what_evaluate_says():
         "coverage_interval": (pytest.approx(low), pytest.approx(high)),
         "inside": bool(low <= hits.mean() <= high),
         "tied": 0,
+        "upper_binds": True,
         "n_calib": 15,
         "n_tune": 15,
         "class_coverage": {y: pytest.approx(hits[LABELS[TEST] == y].mean()) for y in range(3)},

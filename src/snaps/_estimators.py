@@ -448,8 +448,10 @@ class Estimator(Fitted):
             A dict that prints as a table: coverage, size, size_nonempty, singleton_hit, empty, n,
             threshold, coverage_interval (where the coverage falls with probability 0.99 if the
             nodes were drawn from the same pool as the calibration nodes; None with class or group
-            thresholds), inside, class_coverage, group_coverage, n_calib, n_tune and tied. What is
-            infinite or has no value is None: the dict is fit for JSON.
+            thresholds), inside, class_coverage, group_coverage, n_calib, n_tune, tied (the share of
+            calibration scores that tie) and upper_binds (False where scores tie at the threshold:
+            coverage may then lie above the interval by right). What is infinite or has no value is
+            None: the dict is fit for JSON.
         """
         state, inputs = self._view()
         roles = state.roles

@@ -53,7 +53,7 @@ def _verdict(told: Evaluation) -> str:
         return ""
     low, high = told["coverage_interval"]
     place = "inside" if told["inside"] else "OUTSIDE"
-    tie = "; scores tie, so the upper end does not bind" if told["tied"] else ""
+    tie = "" if told["upper_binds"] else "; scores tie, so the upper end does not bind"
     return f"{place} [{low:.4f}, {high:.4f}], where 99 % of fair splits fall{tie}"
 
 
@@ -79,6 +79,16 @@ def _name(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
 
+def _ties_at_threshold(
+    sets: PredictionSets, truth: np.ndarray, state: State, alpha: Fraction
+) -> bool:
+    """Whether scores tie where it matters: several at the threshold let in more than the law."""
+    assert state.inputs is not None
+    limit = state.calibration.threshold(alpha)
+    scores = state.inputs.score(state.scorer, sets.nodes)[np.arange(len(sets)), truth]
+    return bool((state.calibration.scores == limit).sum() > 1 or (scores == limit).any())
+
+
 def evaluate_sets(
     sets: PredictionSets, codes: np.ndarray, state: State, alpha: Fraction
 ) -> Evaluation:
@@ -88,9 +98,11 @@ def evaluate_sets(
     truth = codes[sets.nodes]
     hits = sets.mask[np.arange(len(sets)), truth]
     coverage = float(hits.mean())
+    binds = None
     if calibration.kind == "calibration":
         interval = coverage_interval(len(calibration), len(sets), alpha)
-        inside = interval[0] <= coverage and (coverage <= interval[1] or tied > 0)
+        binds = not _ties_at_threshold(sets, truth, state, alpha)
+        inside = interval[0] <= coverage and (coverage <= interval[1] or not binds)
 
     def by(values: np.ndarray, names: Any) -> dict[Any, float | None]:
         count = np.bincount(values, minlength=len(names))
@@ -111,6 +123,7 @@ def evaluate_sets(
         coverage_interval=interval,
         inside=inside,
         tied=tied,
+        upper_binds=binds,
         n_calib=len(calibration),
         n_tune=len(roles.tuning) if state.tuned else 0,
         class_coverage=by(truth, roles.classes),

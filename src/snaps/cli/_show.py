@@ -71,7 +71,7 @@ def summarise(estimator: Estimator, data: Folder, sets: PredictionSets, out: str
     labelled = _to_evaluate(estimator, data, sets.nodes)
     if labelled.size:
         truth = estimator.evaluate(data.labels, labelled)
-        kept = ("coverage", "coverage_interval", "inside", "tied", "singleton_hit")
+        kept = ("coverage", "coverage_interval", "inside", "tied", "upper_binds", "singleton_hit")
         summary |= {"labelled": int(labelled.size), **{key: truth[key] for key in kept}}
         summary |= {key: truth[key] for key in ("class_coverage", "group_coverage")}
     if len(sets):
@@ -118,7 +118,7 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
         if summary["coverage_interval"]:
             low, high = summary["coverage_interval"]
             line += f" (expected between {low:.4f} and {high:.4f})"
-        if summary["tied"]:
+        if summary["upper_binds"] is False:
             line += f"; {summary['tied']:.1%} of the calibration scores tie, which adds coverage"
         print(line, file=file)
         if summary["group_coverage"]:
