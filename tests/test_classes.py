@@ -149,9 +149,9 @@ def test_categories_are_classes_in_their_order():
     labels = pd.Categorical(["dog", "cat", None], categories=["fox", "dog", "cat"])
     assert encode(labels) == ([1, 2, -1], ["fox", "dog", "cat"])
     assert encode(labels, classes=["cat", "dog", "fox"]) == ([1, 0, -1], ["cat", "dog", "fox"])
-    # Two of four are used, which the two columns stand for.
+    # Two of four are used, which the two columns stand for, in the order of the categories.
     more = labels.add_categories("owl")
-    assert encode(more, 2) == ([1, 0, -1], ["cat", "dog"])
+    assert encode(more, 2) == ([0, 1, -1], ["dog", "cat"])
     assert encode(pd.Categorical([2, 1], categories=[7, 2, 1, 9])) == ([2, 1], [0, 1, 2])
 
 
@@ -302,3 +302,12 @@ def test_refused_classes(message, classes):
 def test_classes(classes):
     assert check_classes(classes, 2).tolist() == ["b", "a"]
     assert check_classes(torch.tensor([5, -1]), 2).tolist() == [5, -1]
+
+
+def test_labels_that_may_start_at_one_are_told():
+    """1, 2 and 3 of four columns: nobody can know whether they are the first three or the last."""
+    labels = np.tile([1, 2, 3], 20)
+    with pytest.warns(snaps.SnapsWarning, match="none of 60 'labels' is 0: they are taken for"):
+        assert encode(labels, 4)[1] == [0, 1, 2, 3]
+    assert encode(labels, 4, classes=[1, 2, 3, 4])[0][:3] == [0, 1, 2]
+    assert encode(labels[:6], 4)[1] == [0, 1, 2, 3]  # too few to wonder

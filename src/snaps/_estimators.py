@@ -29,6 +29,7 @@ from snaps._checks import (
 )
 from snaps._errors import NotCalibratedError, SnapsError, SnapsWarning
 from snaps._evaluation import Evaluation, evaluate_sets
+from snaps._evidence import Evidence
 from snaps._exchangeability import Exchangeability, compare, node_columns
 from snaps._explanation import Explanation, explain
 from snaps._fitted import Fitted
@@ -36,7 +37,7 @@ from snaps._inputs import Inputs
 from snaps._parameters import same
 from snaps._parts import Links, Scorer, Similar
 from snaps._randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
-from snaps._roles import Roles, read_labels, read_node, read_nodes
+from snaps._roles import Roles, mixed_seed, read_labels, read_node, read_nodes
 from snaps._state import State
 from snaps.calibration import Calibration
 from snaps.graph import Graph
@@ -180,7 +181,8 @@ class Estimator(Fitted):
         )
         calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names, 4)
         given = inputs.similarity is not None and not len(roles.reference)
-        self._state = State(params, inputs, roles, fitted, calibration, given, tuned)
+        weighted = inputs.graph.weighted
+        self._state = State(params, inputs, roles, fitted, calibration, given, tuned, weighted)
 
     def _frozen_params(self) -> dict[str, Any]:
         """The parameters as they are now, also if a list among them is changed later."""
@@ -236,7 +238,8 @@ class Estimator(Fitted):
             when their going has nothing to do with how well they were predicted.
         threshold : "set" or "keep"
             "keep" applies parameters and threshold as they are to another graph: the promise then
-            rests on the two graphs being alike. Nodes with an id of before are taken for the same.
+            rests on the two graphs being alike. Nodes with an id of before are taken for the same;
+            in a graph that only numbers its nodes, none is.
 
         Returns
         -------
@@ -269,6 +272,9 @@ class Estimator(Fitted):
                 f"'probs' must have {len(old.roles.classes)} columns as calibrated with, "
                 f"got {inputs.num_classes}"
             )
+        if inputs.graph.weighted != old.weighted:
+            rule = "weighted" if old.weighted else "without weights"
+            raise SnapsError(f"'graph' must be {rule}, as it was to calibrate")
         if old.inputs is not None:
             inputs = inputs.following(old.inputs)
         here = locate_keys(inputs.keys, old.roles.calib.keys)[1]
@@ -278,7 +284,7 @@ class Estimator(Fitted):
                 "another graph calibrate() anew, or threshold='keep' if the graphs are alike"
             )
         roles = old.roles.again(
-            inputs.graph, labels, nodes, groups=groups, drop=keep or missing == "drop"
+            inputs.graph, labels, nodes, groups=groups, drop=keep or missing == "drop", keep=keep
         )
         if keep:
             warnings.warn(
@@ -287,6 +293,10 @@ class Estimator(Fitted):
                 SnapsWarning,
                 stacklevel=2,
             )
+            # Nodes that are only numbered are not those of before.
+            apart, fitted = not inputs.graph.named, old.scorer
+            if apart and hasattr(fitted, "known"):
+                fitted = replace(fitted, known=Evidence.none())
             # Whoever calibrated did so, here or not.
             roles, names = replace(old.roles, groups=roles.groups), ()
             calibration = old.calibration
@@ -299,7 +309,9 @@ class Estimator(Fitted):
                 params=self._frozen_params(),
                 inputs=inputs,
                 roles=roles,
+                scorer=fitted,
                 calibration=calibration,
+                apart=apart,
             )
             return self
         if not refit:
@@ -351,12 +363,16 @@ class Estimator(Fitted):
 
     def _asked(self, nodes: Any, roles: Roles, inputs: Inputs) -> np.ndarray:
         """The nodes asked for; by default all that were not used."""
+        apart = self._state is not None and self._state.apart
         if nodes is None:
             rest = np.ones(inputs.num_nodes, bool)
             used = (roles.calib.keys, roles.tuning.keys, roles.known.keys, roles.reference)
-            rest[locate_keys(inputs.keys, np.concatenate(used))[0]] = False
+            if not apart:
+                rest[locate_keys(inputs.keys, np.concatenate(used))[0]] = False
             return np.flatnonzero(rest)
         wanted = read_nodes(inputs.graph, nodes, "nodes", True)
+        if apart:
+            return wanted
         for keys, whose in (
             (roles.known.keys, "the known nodes, whose labels were used"),
             (roles.reference, "the reference, which is not to be predicted"),
@@ -367,6 +383,8 @@ class Estimator(Fitted):
 
     def _warn_used(self, wanted: np.ndarray, roles: Roles, inputs: Inputs) -> None:
         """Say so when nodes are predicted that calibrated or tuned."""
+        if self._state is not None and self._state.apart:
+            return
         keys = np.concatenate([roles.calib.keys, roles.tuning.keys])
         count = int(np.isin(wanted, locate_keys(inputs.keys, keys)[0]).sum())
         if count:
@@ -376,9 +394,13 @@ class Estimator(Fitted):
                 stacklevel=3,
             )
 
-    def _smoothing(self, wanted: np.ndarray, inputs: Inputs) -> np.ndarray:
+    def _smoothing(self, wanted: np.ndarray, inputs: Inputs, roles: Roles) -> np.ndarray:
+        """One draw per node and label; another calibration set, another draw.
+
+        Were it the node's alone, a pool would have a bias of its own for each seed.
+        """
         keys = hashes(0, inputs.keys[wanted], SMOOTH_STREAM)
-        return uniforms(self.seed, keys, inputs.num_classes)
+        return uniforms(mixed_seed(self.seed, roles.calib.keys), keys, inputs.num_classes)
 
     def predict_set(
         self, nodes: Any = None, alpha: float | None = None, *, smoothed: bool = False
@@ -410,7 +432,7 @@ class Estimator(Fitted):
         scores = inputs.score(state.scorer, wanted)
         groups = None if roles.groups is None else roles.groups.codes[wanted]
         if check_flag(smoothed, "smoothed"):
-            draws = self._smoothing(wanted, inputs)
+            draws = self._smoothing(wanted, inputs, roles)
             mask = state.calibration.p_values(scores, groups, draws) > float(level)
         else:
             mask = state.calibration.contains(scores, level, groups)
@@ -429,8 +451,10 @@ class Estimator(Fitted):
         state, inputs = self._view()
         roles = state.roles
         wanted = self._asked(nodes, roles, inputs)
+        if nodes is not None:
+            self._warn_used(wanted, roles, inputs)
         groups = None if roles.groups is None else roles.groups.codes[wanted]
-        draws = self._smoothing(wanted, inputs) if check_flag(smoothed, "smoothed") else None
+        draws = self._smoothing(wanted, inputs, roles) if check_flag(smoothed, "smoothed") else None
         return state.calibration.p_values(inputs.score(state.scorer, wanted), groups, draws)
 
     def evaluate(self, labels: Any, nodes: Any = None) -> Evaluation:
@@ -463,8 +487,12 @@ class Estimator(Fitted):
             raise SnapsError("'nodes' must hold at least one labelled node, got none")
         check_known(codes, wanted, "nodes", inputs.graph.ids)
         for whose, keys in (
-            ("the calibration nodes", roles.calib.keys),
-            ("the tuning nodes", roles.tuning.keys),
+            ()
+            if state.apart
+            else (
+                ("the calibration nodes", roles.calib.keys),
+                ("the tuning nodes", roles.tuning.keys),
+            )
         ):
             places = locate_keys(inputs.keys, keys)[0]
             check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
@@ -491,7 +519,8 @@ class Estimator(Fitted):
         wanted = self._asked(nodes, state.roles, inputs)
         adjacency = inputs.graph.adjacency
         degrees = np.diff(adjacency.indptr) if adjacency.nnz else None
-        columns = node_columns(inputs.probs, inputs.score(state.scorer), degrees)
+        scores, classes = inputs.score(state.scorer), state.roles.classes
+        columns = node_columns(inputs.probs, scores, degrees, classes)
         return compare(columns, self.calib_nodes_, wanted, inputs.keys, self.seed)
 
     def explain(self, node: Any) -> Explanation:

@@ -47,14 +47,17 @@ class Column:
 
 
 def node_columns(
-    probs: np.ndarray, scores: np.ndarray, degrees: np.ndarray | None = None
+    probs: np.ndarray,
+    scores: np.ndarray,
+    degrees: np.ndarray | None = None,
+    classes: np.ndarray | None = None,
 ) -> dict[str, Column]:
     """What to compare: confidence, predicted class, score of that class and number of links."""
     top = probs.argmax(axis=1)
     rows = np.arange(len(probs))
     columns = {
         "top probability": Column(probs[rows, top], "are more confident", "are less confident"),
-        "predicted class": Column(top),
+        "predicted class": Column(top if classes is None else classes[top]),
         "score of the top label": Column(scores[rows, top], "score higher", "score lower"),
     }
     if degrees is not None:
@@ -74,7 +77,7 @@ class Comparison:
     calib, nodes : float
         Means; for classes, the shares of the class `label`.
     calib_median, nodes_median : float or None
-    label : int or None
+    label : int, str or None
         The class whose shares differ most; its shares are the ones given.
     distance : float
         From 0 (alike) to 1 (nothing in common): the largest difference between the shares of
@@ -89,7 +92,7 @@ class Comparison:
     nodes: float
     calib_median: float | None
     nodes_median: float | None
-    label: int | None
+    label: int | str | None
     distance: float
     p: float
 
@@ -310,13 +313,13 @@ def _comparison(
     return Comparison(what, words, *means, *medians, None, distance, p)
 
 
-def _most_uneven_class(calib: np.ndarray, nodes: np.ndarray) -> tuple[int, float, float]:
+def _most_uneven_class(calib: np.ndarray, nodes: np.ndarray) -> tuple[Any, float, float]:
     """The class whose shares differ most, and its shares."""
     classes, cells = np.unique(np.concatenate([calib, nodes]), return_inverse=True)
     sides = cells[: len(calib)], cells[len(calib) :]
     here, there = (np.bincount(side, minlength=len(classes)) / len(side) for side in sides)
     most = int(np.abs(here - there).argmax())
-    return int(classes[most]), float(here[most]), float(there[most])
+    return classes[most].item(), float(here[most]), float(there[most])
 
 
 def _digits(one: float, other: float) -> int:

@@ -51,6 +51,12 @@ class Fitted(Parameters):
         return self._calibrated().roles.classes
 
     @property
+    def groups_(self) -> tuple[Any, ...]:
+        """Names of the groups, in the order of their thresholds; none without groups."""
+        groups = self._calibrated().roles.groups
+        return () if groups is None else groups.names
+
+    @property
     def scores_(self) -> np.ndarray:
         """Scores (n, K) of every node and label, computed when asked for."""
         state, inputs = self._view()

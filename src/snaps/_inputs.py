@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -35,7 +36,7 @@ from snaps._parts import (
 from snaps._randomness import locate_keys
 from snaps._similarity_update import extend
 from snaps.graph import Graph
-from snaps.scores import score_table
+from snaps.scores import THR, Score, is_own, score_table
 from snaps.similarity import similarity_graph
 
 Made = Mapping[Part | Over, Any]
@@ -70,7 +71,8 @@ class Inputs:
         self.similarity = similarity
         self.num_nodes, self.num_classes = probs.shape
         self.keys: Keys = graph.keys
-        self._made = dict(made)
+        self._made: dict[Any, Any] = dict(made)
+        self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
         held = {type(recipe) for recipe in made}
         featured, linked = graph.features is not None, graph.adjacency.nnz > 0
         there = {
@@ -125,13 +127,16 @@ class Inputs:
 
     def get(self, recipe: Part | Over) -> Any:
         """A table (n, K), or a matrix (n, n) or None; made on the first call."""
-        try:
-            if recipe in self._made:
-                return self._made[recipe]
-        except TypeError:  # a score of the user's own that cannot be told apart by hashing
-            return self._make(recipe)
-        self._made[recipe] = result = self._make(recipe)
-        return result
+        score = _score_of(recipe)
+        if score is not None and not is_own(score):
+            # Equality of a user's score may not see all that it holds: it is known by itself.
+            key: Any = (id(score), _without(recipe))
+            self._held[id(score)] = score
+        else:
+            key = recipe
+        if key not in self._made:
+            self._made[key] = self._make(recipe)
+        return self._made[key]
 
     def _make(self, recipe: Part | Over) -> Any:
         from snaps.kernels.aggregation import neighbour_mean
@@ -193,6 +198,20 @@ class Inputs:
                 "with scores beyond all numbers"
             )
         return scores
+
+
+def _score_of(recipe: Part | Over) -> Score | None:
+    """The basic score that a table is made with, if any."""
+    while isinstance(recipe, Mean):
+        recipe = recipe.of
+    return recipe.score if isinstance(recipe, Own) else None
+
+
+def _without(recipe: Any) -> Any:
+    """A recipe with its score left out, for keys that name the score otherwise."""
+    if isinstance(recipe, Mean):
+        return Mean(recipe.over, _without(recipe.of))
+    return replace(recipe, score=THR())
 
 
 def _warn_softened(table: Array) -> None:

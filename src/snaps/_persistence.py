@@ -73,6 +73,8 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         "data": data,
         "given": state.given,
         "tuned": state.tuned,
+        "weighted": state.weighted,
+        "apart": state.apart,
     }
     if roles.groups is not None and not all(type(name) in _NAMES for name in roles.groups.names):
         odd = next(name for name in roles.groups.names if type(name) not in _NAMES)
@@ -148,7 +150,7 @@ def _pack_data(inputs: Inputs, scorer: Any, arrays: Arrays) -> Header:
             continue
         arrays |= _pack_csr(f"near{len(near)}", matrix)
         near.append({"kind": type(recipe).__name__, **asdict(recipe)})
-    return {"directed": graph.directed, "weighted": graph.weighted, "near": near}
+    return {"directed": graph.directed, "named": graph.named, "near": near}
 
 
 def _pack_csr(name: str, matrix: sp.csr_array) -> Arrays:
@@ -200,6 +202,7 @@ def _unpack_score(packed: Header) -> Score:
 def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
     """Everything else, checked."""
     classes = np.array(header["classes"])
+    classes.flags.writeable = False
     if classes.ndim != 1 or classes.dtype.kind not in "iU" or len(classes) < 2:
         raise SnapsError(f"'classes' must be a list of names, got {shown(header['classes'])}")
     inputs = _unpack_data(header, arrays, len(classes)) if header["data"] else None
@@ -241,7 +244,7 @@ def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
         bool(header["by_class"]),
     )
     scorer = _unpack_scorer(header["scorer"], known, arrays, len(classes))
-    flags = bool(header["given"]), bool(header["tuned"])
+    flags = [bool(header[name]) for name in ("given", "tuned", "weighted", "apart")]
     return State(params, inputs, roles, scorer, calibration, *flags)
 
 
@@ -258,7 +261,10 @@ def _unpack_nodes(kind: type[Kind], name: str, arrays: Arrays, num_classes: int)
     check_known(labels, np.arange(len(ids)), f"{name}_labels")
     keys = node_keys(ids)
     order = np.argsort(keys, kind="stable")
-    return kind(ids[order], keys[order], labels[order])
+    nodes = kind(ids[order], keys[order], labels[order])
+    for array in (nodes.ids, nodes.keys, nodes.labels):
+        array.flags.writeable = False
+    return nodes
 
 
 def _unpack_scorer(packed: Header, known: Evidence, arrays: Arrays, num_classes: int) -> Any:
@@ -283,7 +289,7 @@ def _unpack_data(header: Header, arrays: Arrays, num_classes: int) -> Inputs:
     graph = Graph(
         csr_from_arrays(arrays, "adj", "it", (n, n)),
         features_from_arrays(arrays, "it"),
-        ids=arrays["ids"],
+        ids=arrays["ids"] if header["named"] else None,
         directed=bool(header["directed"]),
         weighted=bool(header["weighted"]),
         self_loops=True,
@@ -292,6 +298,7 @@ def _unpack_data(header: Header, arrays: Arrays, num_classes: int) -> Inputs:
     if probs.shape != (n, num_classes) or probs.dtype != np.float64:
         raise SnapsError(f"'probs' must be numbers ({n}, {num_classes}), got {probs.shape}")
     check_probs(probs)
+    probs.flags.writeable = False
     similarity = _unpack_near(arrays, "similarity", n) if "similarity_data" in arrays else None
     made: dict[Any, Any] = {}
     for place, recipe in enumerate(header["near"]):

@@ -41,8 +41,13 @@ def choose_tuning(keys: Keys, share: int, seed: int) -> np.ndarray:
     Chosen with a digest of the whole set: by a node's own hash alone, the nodes left to calibrate
     would always be the high-hash part of the pool, and test nodes come from all of it.
     """
+    return smallest(mixed_seed(seed, keys), keys, TUNE_STREAM, share)
+
+
+def mixed_seed(seed: int, keys: Keys) -> int:
+    """A seed that a set of nodes takes part in: another set, another seed."""
     digest = hashlib.blake2b(np.sort(keys).astype("<u8").tobytes(), digest_size=8).digest()
-    return smallest(seed ^ int.from_bytes(digest, "little"), keys, TUNE_STREAM, share)
+    return int(seed) ^ int.from_bytes(digest, "little")
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +126,7 @@ class Roles:
         """
         ids = graph.ids
         codes, names = read_labels(labels, graph.num_nodes, num_classes, classes)
+        names.flags.writeable = False
         calib = read_nodes(graph, nodes, name)
         check_known(codes, calib, name, ids)
         tuning = calib[:0]
@@ -128,17 +134,19 @@ class Roles:
             tuning = read_nodes(graph, tune_nodes, "tune_nodes")
             check_known(codes, tuning, "tune_nodes", ids)
             check_disjoint(tuning, "tune_nodes", calib, f"'{name}'", ids)
-        elif tune is not None:
-            share = tuning_share(len(calib), tune)
-            chosen = choose_tuning(graph.keys[calib], share, seed)
-            tuning, calib = calib[chosen], np.delete(calib, chosen)
-        others = {f"'{name}'": calib, "the tuning nodes": tuning}
+        others = {f"'{name}'": calib}
+        if tuning.size:
+            others["the tuning nodes"] = tuning
         known = read_nodes(graph, [] if known_nodes is None else known_nodes, "known_nodes", True)
         check_known(codes, known, "known_nodes", ids)
         aside = read_nodes(graph, [] if reference is None else reference, "reference", True)
         for what, other in others.items():
             check_disjoint(known, "known_nodes", other, what, ids)
             check_disjoint(aside, "reference", other, what, ids)
+        if tune_nodes is None and tune is not None:
+            share = tuning_share(len(calib), tune)
+            chosen = choose_tuning(graph.keys[calib], share, seed)
+            tuning, calib = calib[chosen], np.delete(calib, chosen)
 
         def cut(kind: type[Kind], places: np.ndarray) -> Kind:
             return _cut(kind, graph, codes, places)
@@ -160,6 +168,7 @@ class Roles:
         *,
         groups: Any = None,
         drop: bool = False,
+        keep: bool = False,
     ) -> Roles:
         """The same nodes on another graph, found by id, and more calibration nodes if given.
 
@@ -169,19 +178,28 @@ class Roles:
             Labels on the new graph; nodes that calibrate beside the old ones.
         drop : bool
             Go on without nodes that are gone; otherwise that is an error.
+        keep : bool
+            Whether the thresholds are kept, and with them the groups they are for.
         """
         if self.groups is not None and groups is None:
             raise SnapsError("'groups' must be given for the new graph, as they were to calibrate")
         again = None
         if groups is not None:
-            names = () if self.groups is None else self.groups.names
+            # A kept threshold belongs to a group of before; a new one to the groups there are.
+            names = self.groups.names if keep and self.groups is not None else ()
             again = Groups.read(groups, graph.num_nodes, names)
+        gone = len(self.reference) - len(locate_keys(graph.keys, self.reference)[1])
+        if gone and not drop:
+            raise SnapsError(
+                f"'graph' must have all {len(self.reference)} reference items, got {gone} missing: "
+                "missing='drop' goes on without them"
+            )
         calib = _still_here(graph, self.calib, "calibration", drop)
         tuning = _still_here(graph, self.tuning, "tuning", drop)
         known = _still_here(graph, self.known, "known", drop)
         if nodes is not None and labels is None:
             raise SnapsError("'labels' must be given with 'nodes', got None")
-        if labels is not None:
+        if labels is not None and (graph.named or not keep):
             codes, _ = read_labels(labels, graph.num_nodes, len(self.classes), self.classes)
             for old in (calib, tuning, known):
                 _check_same(graph, old, codes)

@@ -24,6 +24,10 @@ class State:
         Whether the user brought the similarity graph.
     tuned : bool
         Whether anything was chosen on the tuning nodes.
+    weighted : bool
+        Whether the links had weights.
+    apart : bool
+        Whether the graph is another than the one calibrated on: no node of it was used.
     roles : Roles
     scorer : FittedScorer
     calibration : Calibration
@@ -36,3 +40,5 @@ class State:
     calibration: Calibration
     given: bool = False
     tuned: bool = True
+    weighted: bool = False
+    apart: bool = False

@@ -80,6 +80,10 @@ class Calibration:
     num_groups: int = 1
     by_class: bool = False
 
+    def __post_init__(self) -> None:
+        for array in (self.scores, self.labels):
+            array.flags.writeable = False
+
     def __len__(self) -> int:
         return len(self.scores)
 

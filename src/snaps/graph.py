@@ -54,6 +54,8 @@ class Graph:
     features : ndarray (n, d), csr_array (n, d) or None
     ids : ndarray (n,)
     directed, weighted : bool
+    named : bool
+        Whether the nodes have ids of their own; else they are numbered.
 
     Examples
     --------
@@ -105,6 +107,7 @@ class Graph:
             raise SnapsError("'num_nodes' must be given for a graph without edges and features")
         if source.size and (top := int(max(source.max(), target.max()))) >= self.num_nodes:
             raise SnapsError(f"'edges' must lie from 0 to {self.num_nodes - 1}, got {top}")
+        self.named = ids is not None
         self.ids = np.arange(self.num_nodes) if ids is None else ids
         self.directed = check_flag(directed, "directed")
         self.adjacency = self._build(source, target, weights, check_flag(self_loops, "self_loops"))

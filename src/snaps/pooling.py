@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from snaps._errors import SnapsError
-from snaps._evidence import Evidence, Keys
+from snaps._evidence import Evidence, Keys, check_evidence
 from snaps._logpool import fit_pool
 from snaps._parts import (
     Array,
@@ -114,6 +114,7 @@ class Pooling:
         self, engine: Engine, tuning: Evidence, known: Evidence, alphas: Sequence[Fraction]
     ) -> list[FittedPooling]:
         """Fit the weights once; they know no level and no score."""
+        check_evidence(tuning, known)
         names = self._names(engine, known)
         recipes = make_parts(names, self.k, known)
         tables = engine.rows([(part, tuning.keys) for part in recipes.values()])
@@ -144,7 +145,10 @@ class FittedPooling:
     k: int
     known: Evidence
     weights: dict[str, float]
-    bias: np.ndarray = field(compare=False)
+    bias: np.ndarray = field(hash=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.bias.flags.writeable = False
 
     @property
     def parts(self) -> dict[str, Part]:

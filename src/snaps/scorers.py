@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._evidence import Evidence, Keys
+from snaps._evidence import Evidence, Keys, check_evidence
 from snaps._parts import Array, Engine, Links, Mean, Own, Part, Probs, Similar
 from snaps.calibration import conformal_rank
 from snaps.scores import Score, warn_untuned
@@ -78,6 +78,7 @@ class Mixing:
         self, engine: Engine, tuning: Evidence, known: Evidence, alphas: Sequence[Fraction]
     ) -> list[FittedMixing]:
         """Choose the score's parameters, then the weights, for each level; `known` is not used."""
+        check_evidence(tuning, known)
         return [self._fit(engine, tuning, alpha) for alpha in alphas]
 
     def _fit(self, engine: Engine, tuning: Evidence, alpha: Fraction) -> FittedMixing:

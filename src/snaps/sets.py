@@ -257,14 +257,14 @@ def _is_position(key: Any) -> bool:
     return whole and getattr(key, "ndim", 0) == 0
 
 
-def check_output(path: str | os.PathLike[str]) -> str:
+def check_output(path: str | os.PathLike[str], name: str = "path") -> str:
     """The format that `PredictionSets.write` would write, if it can: a suffix, or - for stdout."""
     if str(path) == "-":
         return "-"
     suffix = Path(check_path(path)).suffix.lower()
     if suffix not in _FORMATS:
         raise SnapsError(
-            f"'path' must end in {', '.join(_FORMATS)}, or be - for standard output, "
+            f"'{name}' must end in {', '.join(_FORMATS)}, or be - for standard output, "
             f"got {shown(str(path))}"
         )
     check_writable(path)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any
 
 import numpy as np
 
 from snaps._checks import as_array, shown
-from snaps._errors import SnapsError
+from snaps._errors import SnapsError, SnapsWarning
 
 _EXACT = 2**53  # beyond it a float may stand for several whole numbers
 _FLOATS = (float, np.floating)
@@ -56,10 +57,14 @@ def encode_labels(
     if classes is not None:
         known = check_classes(classes, num_classes)
     else:
+        used = None if categories is None else categories[np.isin(categories, names)]
         if categories is not None and len(categories) == num_classes:
             known = categories
+        elif used is not None and len(used) == num_classes:
+            known = used  # in the order of the categories
         else:
-            known = _classes_of(names[names != unknown], num_classes, name)
+            count = int(np.append(names != unknown, False)[inverse].sum())
+            known = _classes_of(names[names != unknown], num_classes, name, count)
         _check_order(known, name)
     column = {value: i for i, value in enumerate(known.tolist())}
     codes = np.array([column.get(value, -1) for value in names.tolist()], np.int64)
@@ -95,15 +100,23 @@ def check_classes(classes: Any, num_classes: int) -> np.ndarray:
     return values
 
 
-def _classes_of(names: np.ndarray, num_classes: int, name: str) -> np.ndarray:
+def _classes_of(names: np.ndarray, num_classes: int, name: str, count: int) -> np.ndarray:
     """The classes when the user names none, from the distinct labels that are known."""
     plain = np.arange(num_classes)
     if len(names) == 0:
         return plain
     found = np.sort(names)
     if names.dtype.kind != "U":
-        renamed = len(found) == num_classes and (found[0] < 0 or found[-1] >= num_classes)
-        return found if renamed else plain
+        if len(found) == num_classes and (found[0] < 0 or found[-1] >= num_classes):
+            return found
+        if found[0] > 0 and found[-1] < num_classes and count >= 10 * num_classes:
+            warnings.warn(
+                f"none of {count} '{name}' is 0: they are taken for columns {found[0]} to "
+                f"{found[-1]} of probs; if they start at 1, {_HINT}",
+                SnapsWarning,
+                stacklevel=6,
+            )
+        return plain
     if len(found) != num_classes:
         raise SnapsError(
             f"'{name}' must name as many classes as probs has columns ({num_classes}), "

@@ -19,6 +19,7 @@ def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr
     if sp.issparse(features):
         table = check_matrix(features, name)
         table.sort_indices()
+        table.has_canonical_format = True
         values = table.data
     else:
         table = values = to_numpy(features, name)

@@ -120,9 +120,15 @@ def _numbers(text: str | None, count: int, method: Method) -> list[float] | None
 
 def read(folder: Path, *, group_by: str | None = None, weighted: bool = False) -> Folder:
     """A graph folder, with a spinner."""
+    from snaps._errors import SnapsError
     from snaps.cli._show import status
     from snaps.folder import read_folder
 
+    if group_by in ("id", "label", "role", "probs", "features"):
+        raise SnapsError(
+            "'--group-by' must be a column that tells nothing of labels, and is known for every "
+            f"node to predict, got {group_by!r}"
+        )
     with status(f"Reading {folder}"):
         return read_folder(folder, columns=[group_by] if group_by else [], weighted=weighted)
 

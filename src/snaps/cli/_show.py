@@ -59,6 +59,8 @@ def describe(estimator: Estimator) -> dict[str, Any]:
 
 def summarise(estimator: Estimator, data: Folder, sets: PredictionSets, out: str) -> dict[str, Any]:
     """What was predicted; with coverage where labels are known, and a look at the pool."""
+    import numpy as np
+
     sizes = sets.sizes
     summary: dict[str, Any] = {
         "out": out,
@@ -74,6 +76,13 @@ def summarise(estimator: Estimator, data: Folder, sets: PredictionSets, out: str
         kept = ("coverage", "coverage_interval", "inside", "tied", "upper_binds", "singleton_hit")
         summary |= {"labelled": int(labelled.size), **{key: truth[key] for key in kept}}
         summary |= {key: truth[key] for key in ("class_coverage", "group_coverage")}
+    trained = int(np.isin(sets.nodes, data.nodes("train", "valid")).sum())
+    if trained:
+        print(
+            f"snaps: note: {trained} of the sets are for nodes with role train or valid: the "
+            "guarantee does not speak of them",
+            file=sys.stderr,
+        )
     if len(sets):
         look = estimator.exchangeability(sets.nodes)
         summary["exchangeability"] = look.to_dict()
@@ -117,19 +126,21 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
         line = f"coverage {summary['coverage']:.4f} on {summary['labelled']} labelled nodes"
         if summary["coverage_interval"]:
             low, high = summary["coverage_interval"]
-            line += f" (expected between {low:.4f} and {high:.4f})"
+            where = "" if summary["inside"] else "OUTSIDE what is "
+            line += f" ({where}expected: between {low:.4f} and {high:.4f})"
         if summary["upper_binds"] is False:
             line += f"; {summary['tied']:.1%} of the calibration scores tie, which adds coverage"
         print(line, file=file)
         if summary["group_coverage"]:
-            listed = ", ".join(
-                f"{name} {value:.4f}"
-                for name, value in summary["group_coverage"].items()
-                if value is not None
-            )
-            print(f"coverage by group: {listed}", file=file)
+            told = {k: v for k, v in summary["group_coverage"].items() if v is not None}
+            worst = sorted(told.items(), key=lambda item: item[1])[:8]
+            listed = ", ".join(f"{name} {value:.4f}" for name, value in worst)
+            more = f", and {len(told) - 8} more" if len(told) > 8 else ""
+            print(f"coverage by group, lowest first: {listed}{more}", file=file)
     if summary["out"] != "-":
         print(f"wrote {summary['out']}", file=file)
+    if "saved" in summary:
+        print(f"wrote {summary['saved']}", file=file)
 
 
 def print_comparison(

@@ -50,6 +50,10 @@ def predict(
         str | None,
         typer.Option(help="With --with: 'drop' goes on without calibration nodes that are gone."),
     ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(help="With --with: 'keep' applies the threshold as it is to another graph."),
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
     logits: LogitsOption = False,
     seed: Annotated[int | None, typer.Option(help="Fixes every random draw. Default: 0.")] = None,
@@ -74,7 +78,7 @@ def predict(
     from snaps.sets import check_output
 
     # Before the work is done, not after.
-    check_output(out)
+    check_output(out, "--out")
     if save is not None:
         check_writable(save)
     written = {"--out": out, "--save": save}
@@ -90,8 +94,9 @@ def predict(
         given = [name for name, value in fixed.items() if value is not None]
         if given:
             raise SnapsError(f"'{given[0]}' must be left out with --with: the file has it")
-    elif missing is not None:
-        raise SnapsError("'--missing' must go with --with, got it alone")
+    for name, value in (("--missing", missing), ("--threshold", threshold)):
+        if using is None and value is not None:
+            raise SnapsError(f"'{name}' must go with --with, got it alone")
     if using is None:
         estimator = make_estimator(
             method or Method.SNAPS, score, 0.05 if alpha is None else alpha, 20 if k is None else k,
@@ -109,26 +114,48 @@ def predict(
         calibrate_folder(estimator, data, group_by=group_by, classes=classes, logits=logits)
     else:
         with shown():
-            _recalibrate(estimator, data, group_by, missing, logits)
+            _recalibrate(estimator, data, group_by, missing, threshold, logits)
     sets = estimator.predict_set(asked_nodes(data, estimator))
     sets.write(out, metadata=_provenance(estimator))
     if save is not None:
         estimator.save(save)
-    print_prediction(summarise(estimator, data, sets, out), as_json)
+    summary = summarise(estimator, data, sets, out)
+    if save is not None:
+        summary["saved"] = str(save)
+    print_prediction(summary, as_json)
 
 
 def _recalibrate(
-    estimator: Any, data: Any, group_by: str | None, missing: str | None, logits: bool
+    estimator: Any,
+    data: Any,
+    group_by: str | None,
+    missing: str | None,
+    threshold: str | None,
+    logits: bool,
 ) -> None:
     """Go on with a saved estimator; nodes with role calib that it does not know calibrate too."""
+    import numpy as np
+
+    from snaps._checks import shown
+    from snaps._errors import SnapsError
     from snaps.cli._options import labelled_nodes
 
     known = estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_
     nodes = labelled_nodes(data, "calib", but=known)
+    trained = data.nodes("train")
+    trained = trained[np.isin(data.graph.ids[trained], estimator.calib_ids_)]
+    if trained.size:
+        raise SnapsError(
+            "nodes.parquet column 'role' must not be train for nodes that calibrate, got "
+            f"{trained.size} such (first: {shown(data.graph.ids[trained[0]].item())})"
+        )
+    if threshold == "keep":
+        nodes = nodes[:0]
     estimator.recalibrate(
         data.graph, data.probs, data.labels, nodes if nodes.size else None, logits=logits,
         groups=data.columns[group_by] if group_by else None,
         missing="error" if missing is None else missing,
+        threshold="set" if threshold is None else threshold,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from snaps._estimators import Estimator
 from snaps._inputs import Inputs
 from snaps._parts import Similar
 from snaps._randomness import locate_keys
-from snaps._roles import Roles
+from snaps._roles import Roles, read_nodes
 from snaps.graph import Graph
 from snaps.scorers import ETA_GRID, Mixing
 from snaps.similarity import similarity_graph
@@ -179,7 +179,7 @@ class EmbeddedSNAPS(Estimator):
             Embeddings such as the input of a network's last layer. Links of a graph are not used.
         probs, labels, nodes, tune_nodes, similarity, logits, known_nodes, groups, classes : see
             `snaps.SNAPS.calibrate`
-        reference : array of positions, or mask (n,), optional
+        reference : array of positions, mask (n,), or ids where these are strings; optional
             Only these items, for instance those that trained the classifier, are neighbours. They
             must not calibrate and are not to be predicted; see `join` for arrays of their own.
 
@@ -192,7 +192,8 @@ class EmbeddedSNAPS(Estimator):
         if reference is not None:
             if similarity is not None:
                 raise SnapsError("'reference' must not be given beside 'similarity', got both")
-            similarity = self._near(items, reference)
+            places = read_nodes(items, reference, "reference")
+            similarity = self._near(items, places)
         return self._calibrate(
             (items, probs, similarity, logits), labels, nodes, tune_nodes=tune_nodes,
             known_nodes=known_nodes, reference=reference, groups=groups, classes=classes,
