@@ -57,10 +57,3 @@ class Labelled:
 
 class Evidence(Labelled):
     """Tuning or known nodes: the only labels that anything left of the wall may see."""
-
-
-def check_evidence(*nodes: object) -> None:
-    """The wall at run time: what is no evidence does not come through."""
-    for each in nodes:
-        if type(each) is not Evidence:
-            raise TypeError(f"a scorer may see Evidence alone, got {type(each).__name__}")

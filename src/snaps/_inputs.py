@@ -36,7 +36,7 @@ from snaps._parts import (
 from snaps._randomness import locate_keys
 from snaps._similarity_update import extend
 from snaps.graph import Graph
-from snaps.scores import THR, Score, is_own, score_table
+from snaps.scores import LIBRARY, THR, Score, score_table
 from snaps.similarity import similarity_graph
 
 Made = Mapping[Part | Over, Any]
@@ -128,7 +128,7 @@ class Inputs:
     def get(self, recipe: Part | Over) -> Any:
         """A table (n, K), or a matrix (n, n) or None; made on the first call."""
         score = _score_of(recipe)
-        if score is not None and not is_own(score):
+        if score is not None and type(score) not in LIBRARY:
             # Equality of a user's score may not see all that it holds: it is known by itself.
             key: Any = (id(score), _without(recipe))
             self._held[id(score)] = score

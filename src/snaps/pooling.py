@@ -13,8 +13,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from snaps._checks.evidence import check_evidence
 from snaps._errors import SnapsError
-from snaps._evidence import Evidence, Keys, check_evidence
+from snaps._evidence import Evidence, Keys
 from snaps._logpool import fit_pool
 from snaps._parts import (
     Array,

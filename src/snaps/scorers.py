@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps._evidence import Evidence, Keys, check_evidence
+from snaps._checks.evidence import check_evidence
+from snaps._evidence import Evidence, Keys
 from snaps._parts import Array, Engine, Links, Mean, Own, Part, Probs, Similar
 from snaps.calibration import conformal_rank
 from snaps.scores import Score, warn_untuned

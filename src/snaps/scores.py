@@ -194,9 +194,8 @@ def warn_untuned(n: int, fallback: str) -> None:
     warnings.warn(f"{n} nodes are too few to tune on: using {fallback}", SnapsWarning, stacklevel=5)
 
 
-def is_own(score: Score) -> bool:
-    """Whether a score is one of this library's: frozen, and equal where its parameters are."""
-    return type(score).__module__ == __name__
+LIBRARY = frozenset({APS, RAPS, SAPS, THR})
+"""Scores that are frozen, and equal where their parameters are; a subclass need not be."""
 
 
 def check_score(score: Score, name: str = "score") -> Score:
@@ -226,7 +225,11 @@ def score_table(
 def _checked(score: Score, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """What a score gives, which must be finite numbers of the shape of `probs`."""
     # A score of the user's own may work in place.
-    given = score.compute(probs, draws) if is_own(score) else score.compute(probs.copy(), draws)
+    given = (
+        score.compute(probs, draws)
+        if type(score) in LIBRARY
+        else score.compute(probs.copy(), draws)
+    )
     try:
         block = np.asarray(given.detach() if hasattr(given, "detach") else given)
         block = block.astype(np.float64) if block.dtype.kind in "fiub" else np.empty(0)
