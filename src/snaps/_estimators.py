@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Self
@@ -521,7 +522,10 @@ class Estimator(Fitted):
         degrees = np.diff(adjacency.indptr) if adjacency.nnz else None
         scores, classes = inputs.score(state.scorer), state.roles.classes
         columns = node_columns(inputs.probs, scores, degrees, classes)
-        return compare(columns, self.calib_nodes_, wanted, inputs.keys, self.seed)
+        roles, drawn = state.roles, self.calib_nodes_
+        if roles.paid:  # tuning nodes that were a part of the same draw tell as much
+            drawn = np.concatenate([drawn, self.tune_nodes_])
+        return compare(columns, drawn, wanted, inputs.keys, self.seed)
 
     def explain(self, node: Any) -> Explanation:
         """Why each label is in or out of a node's set, and which neighbours moved its score.
@@ -571,6 +575,15 @@ class Estimator(Fitted):
             if state.inputs is None:
                 text += ", saved without data"
         return f"{type(self).__name__}({text})"
+
+
+def most_demanding(methods: Iterable[Estimator]) -> Estimator:
+    """Whose inputs serve all of some methods, in whatever order they come."""
+
+    def demands(one: Estimator) -> tuple[bool, bool]:
+        return one.needs_graph, type(one).read_inputs is Estimator.read_inputs
+
+    return max(methods, key=demands)
 
 
 class SplitConformal(Estimator):

@@ -75,6 +75,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         "tuned": state.tuned,
         "weighted": state.weighted,
         "apart": state.apart,
+        "paid": roles.paid,
     }
     if roles.groups is not None and not all(type(name) in _NAMES for name in roles.groups.names):
         odd = next(name for name in roles.groups.names if type(name) not in _NAMES)
@@ -221,7 +222,8 @@ def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
     keys = np.concatenate([calib.keys, tuning.keys, known.keys])
     if len(np.unique(keys)) < len(keys):
         raise SnapsError("calibration, tuning and known nodes must not overlap")
-    roles = Roles(calib, tuning, known, arrays["reference"].astype(np.uint64), classes, groups)
+    reference = arrays["reference"].astype(np.uint64)
+    roles = Roles(calib, tuning, known, reference, classes, groups, bool(header["paid"]))
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
         raise SnapsError("its nodes must be in its graph")
     scores = arrays["calib_scores"]

@@ -89,6 +89,8 @@ class Roles:
     classes : array (K,)
         Names of the classes, in the order of the columns of probabilities.
     groups : Groups or None
+    paid : bool
+        Whether the tuning nodes were a part of the calibration nodes, drawn with them.
     """
 
     calib: Labelled
@@ -97,6 +99,7 @@ class Roles:
     reference: Keys
     classes: np.ndarray
     groups: Groups | None = None
+    paid: bool = False
 
     @classmethod
     def read(
@@ -158,6 +161,7 @@ class Roles:
             graph.keys[aside],
             names,
             None if groups is None else Groups.read(groups, graph.num_nodes),
+            tune_nodes is None,
         )
 
     def again(

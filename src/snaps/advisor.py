@@ -17,15 +17,14 @@ import numpy as np
 from snaps import metrics
 from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._errors import SnapsError, SnapsWarning
-from snaps._estimators import Estimator
+from snaps._estimators import Estimator, most_demanding
 from snaps._evidence import Labelled
 from snaps._methods import methods as named_methods
-from snaps._randomness import SPLIT_STREAM, hashes
 from snaps._roles import Roles
 from snaps.calibration import Calibration, fewest_nodes
 from snaps.graph import Graph
 from snaps.sets import PredictionSets
-from snaps.splits import take_tuning
+from snaps.splits import draw_splits, take_tuning
 
 GOALS = {
     "smallest": "size",
@@ -150,8 +149,7 @@ def advise(
     for one in competing.values():
         one.scorer()
     level, seed = check_alpha(alpha), check_seed(seed)
-    greediest = max(competing.values(), key=lambda one: one.needs_graph)
-    inputs = greediest.read_inputs(graph, probs, similarity, logits)
+    inputs = most_demanding(competing.values()).read_inputs(graph, probs, similarity, logits)
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, tune_nodes, known_nodes=known_nodes,
         classes=classes, name="tune_nodes",
@@ -184,9 +182,8 @@ def _trials(
 ) -> np.ndarray:
     """The four numbers (splits, 4) on random halves of some nodes, given their scores."""
     out = []
-    for split in range(_SPLITS):
-        order = np.argsort(hashes(seed + split, nodes.keys, SPLIT_STREAM), kind="stable")
-        calib, test = order[: len(order) // 2], order[len(order) // 2 :]
+    for calib in draw_splits(seed, nodes.keys, len(nodes) // 2, _SPLITS):
+        test = np.delete(np.arange(len(nodes)), calib)
         calibration = Calibration(
             scores[calib, nodes.labels[calib]], nodes.labels[calib], scores.shape[1],
             by_class=by_class,

@@ -12,7 +12,7 @@ import numpy as np
 
 from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._errors import SnapsError, SnapsWarning
-from snaps._estimators import Estimator
+from snaps._estimators import Estimator, most_demanding
 from snaps._evidence import Evidence, Labelled
 from snaps._inputs import Inputs
 from snaps._parts import FittedScorer
@@ -107,9 +107,7 @@ def evaluate_splits(
         levels = []
     if levels == []:
         raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
-    # A method that needs a graph says so; else there may be none.
-    greediest = max(methods.values(), key=lambda one: one.needs_graph)
-    inputs = greediest.read_inputs(graph, probs, similarity, logits)
+    inputs = most_demanding(methods.values()).read_inputs(graph, probs, similarity, logits)
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, pool, tune_nodes=tune_nodes,
         known_nodes=known_nodes, classes=classes, name="pool",
