@@ -310,3 +310,59 @@ def test_json_of_nothing_is_a_complaint_alone(two_tables, tmp_path, capsys):
     out, error = capsys.readouterr()
     assert out == ""
     assert error == "snaps: error: 'cora_ml.npz' is not here\n"
+
+
+# ---- workers -------------------------------------------------------------------------------------
+
+WORKERS = """
+import os, sys, time
+from pathlib import Path
+from snaps.reproduce.runner import Setting, in_processes
+from snaps.reproduce.store import Store
+
+if __name__ == "__main__":
+    import orphans
+    pieces = [(sys.argv[1], i) for i in range(2)]
+    in_processes(orphans.wait, pieces, Setting(Store("x"), jobs=2), print)
+"""
+ORPHANS = """
+import os, time
+from pathlib import Path
+
+def wait(folder, i, setting):
+    Path(folder, f"{i}.pid").write_text(str(os.getpid()))
+    time.sleep(120)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_parent(tmp_path, how):
+    (tmp_path / "orphans.py").write_text(ORPHANS)
+    (tmp_path / "main.py").write_text(WORKERS)
+    path = os.pathsep.join([str(tmp_path), str(Path(snaps.__file__).parents[1])])
+    parent = subprocess.Popen(
+        [sys.executable, "main.py", str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    files = [tmp_path / f"{i}.pid" for i in range(2)]
+    until = time.monotonic() + 60
+    while not all(file.exists() and file.read_text() for file in files):
+        assert time.monotonic() < until and parent.poll() is None
+        time.sleep(0.1)
+    workers = [int(file.read_text()) for file in files]
+    parent.send_signal(how)
+    parent.wait()
+    until = time.monotonic() + 20
+    while any(is_running(pid) for pid in workers):
+        assert time.monotonic() < until, "a worker outlived its parent"
+        time.sleep(0.1)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False

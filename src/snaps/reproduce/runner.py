@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -127,6 +128,17 @@ def train_missing(
     in_processes(_train_cell, [(name, model, draw) for name, draw in missing], setting, tell)
 
 
+def _end_with_parent(parent: int) -> None:
+    """Let a worker end when its parent does, however that was: killed, too."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def in_processes(
     work: Callable[..., None],
     pieces: Sequence[tuple[Any, ...]],
@@ -140,7 +152,8 @@ def in_processes(
             tell(1)
         return
     workers = min(setting.jobs, len(pieces))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    context, parent = get_context("spawn"), (os.getpid(),)
+    with ProcessPoolExecutor(workers, context, _end_with_parent, parent) as pool:
         pending = [pool.submit(work, *piece, setting) for piece in pieces]
         try:
             for done in as_completed(pending):
