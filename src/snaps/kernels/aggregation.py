@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
+from snaps.kernels.compiling import loop
 from snaps.kernels.threads import in_shares
 
 _SHARE = 50_000  # numbers added up that are worth a thread
@@ -25,7 +25,7 @@ def neighbour_mean(matrix: sp.csr_array | None, table: np.ndarray) -> np.ndarray
     return out
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _neighbour_mean(first, last, indptr, indices, weights, table, out):
     num_classes = table.shape[1]
     for i in range(first, last):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from snaps.kernels.compiling import loop
 
 
-@njit(nogil=True, cache=True)
+@loop
 def has_repeats(indptr, indices, num_columns):
     """Whether any row lists a column twice; all indices must lie within the matrix."""
     seen = np.full(num_columns, -1, np.int64)

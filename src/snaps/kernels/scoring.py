@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from snaps.kernels import hashing
+from snaps.kernels.compiling import loop
 from snaps.kernels.threads import in_shares
 
 _GOLDEN = hashing.GOLDEN
@@ -20,14 +21,14 @@ def uniforms(states: np.ndarray, num_labels: int) -> np.ndarray:
     return out
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _uniforms(first, last, states, out):
     for i in range(first, last):
         for y in range(out.shape[1]):
             out[i, y] = (_mix((states[i] ^ np.uint64(y)) + _GOLDEN) >> np.uint64(11)) * 2.0**-53
 
 
-@njit(cache=True)
+@loop
 def descending(values):
     """Positions from the largest value to the smallest; insertion beats sorting on short rows."""
     if len(values) > 32:
@@ -52,7 +53,7 @@ def cumulative_scores(
     return out
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _cumulative_scores(start, stop, probs, draws, penalty, k_reg, out):
     num_classes = probs.shape[1]
     for i in range(start, stop):
@@ -80,7 +81,7 @@ def rank_table(probs: np.ndarray) -> np.ndarray:
     return out
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _rank_table(start, stop, probs, out):
     for i in range(start, stop):
         order = descending(probs[i])

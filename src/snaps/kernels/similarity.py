@@ -15,7 +15,8 @@ which candidates may such a row be among the best? `wanted` has the cosine that 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from snaps.kernels.compiling import loop
 
 STEP = 64  # candidates that one vectorised test rules out at a time
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
@@ -23,7 +24,7 @@ FEW = 2  # a row that takes fewer steps than candidates / FEW keeps a list of th
 TINY = 1e-30  # smaller cosines count as zero: float32 could lose them
 
 
-@njit(cache=True)
+@loop
 def row_sizes(ptr, vals):
     """Squared norm and largest absolute value of each row."""
     n = len(ptr) - 1
@@ -36,7 +37,7 @@ def row_sizes(ptr, vals):
     return squares, peaks
 
 
-@njit(nogil=True, cache=True)
+@loop
 def unit_rows(rows, ptr, cols, vals, norms, width):
     """Some rows divided by their norms, dense, in float32."""
     unit = np.zeros((len(rows), width), np.float32)
@@ -47,7 +48,7 @@ def unit_rows(rows, ptr, cols, vals, norms, width):
     return unit
 
 
-@njit(cache=True)
+@loop
 def invert(rows, ptr, cols, vals, width):
     """The inverted index of some rows: per column who has it, by place in `rows`, and the values.
 
@@ -69,7 +70,7 @@ def invert(rows, ptr, cols, vals, width):
     return index_ptr, index_rows, index_vals
 
 
-@njit(cache=True)
+@loop
 def shortlist(approx, k, low, error, places):
     """Write the places that may hold one of the k largest above `low`; return how many."""
     m, lanes = len(approx), 8 * k
@@ -106,13 +107,13 @@ def shortlist(approx, k, low, error, places):
     return count
 
 
-@njit(cache=True)
+@loop
 def no_offers(most):
     """Room for so many offers; memory that none is written to is never taken."""
     return np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
 
 
-@njit(cache=True)
+@loop
 def takers(approx, wanted, low, error, places):
     """Write the places whose own lists may take the row, if above `low`; return how many."""
     count = 0
@@ -128,7 +129,7 @@ def takers(approx, wanted, low, error, places):
     return count
 
 
-@njit(cache=True)
+@loop
 def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
     """Merge `found` candidates into i's list of the best; of equals the lower rank comes first."""
     k = sims.shape[1]
@@ -157,7 +158,7 @@ def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
         counts[i] = min(size, k)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def settle_offers(offers, squares, rank, sims, nodes, counts):
     """Merge each of the offers into the list of the one it was made to."""
     whom, who, dots = offers
@@ -166,7 +167,7 @@ def settle_offers(offers, squares, rank, sims, nodes, counts):
         settle(whom[c], 1, who[one], dots[one], squares, rank, sims, nodes, counts)
 
 
-@njit(cache=True)
+@loop
 def add_up(row, index, dots):
     """Add to `dots` the products of a row (its columns and values) with all candidates."""
     (cols, vals), (index_ptr, index_rows, index_vals) = row, index
@@ -176,7 +177,7 @@ def add_up(row, index, dots):
             dots[index_rows[q]] += value * index_vals[q]
 
 
-@njit(cache=True)
+@loop
 def add_up_few(row, index, dots, met):
     """The same, with a list of who was met; return its length.
 
@@ -194,7 +195,7 @@ def add_up_few(row, index, dots, met):
     return count
 
 
-@njit(nogil=True, cache=True)
+@loop
 def search_sparse(
     rows, ptr, cols, vals, index, near, scales, wanted, squares, rank, sims, nodes, counts
 ):
@@ -250,7 +251,7 @@ def search_sparse(
     return offers[0][:made], offers[1][:made], offers[2][:made]
 
 
-@njit(cache=True)
+@loop
 def dot_product(row, ptr, cols, vals, j):
     """Product of a dense row and row j."""
     total, start = 0.0, ptr[j]
@@ -263,7 +264,7 @@ def dot_product(row, ptr, cols, vals, j):
     return total
 
 
-@njit(nogil=True, cache=True)
+@loop
 def search_dense(
     tile, rows, near, wanted, width, signed, ptr, cols, vals, squares, rank, sims, nodes, counts
 ):
@@ -305,7 +306,7 @@ def search_dense(
     return offers[0][:made], offers[1][:made], offers[2][:made]
 
 
-@njit(cache=True)
+@loop
 def close_gaps(sims, nodes, counts):
     """Move the valid entries of all rows next to each other, in place."""
     k, end = sims.shape[1], 0
@@ -316,7 +317,7 @@ def close_gaps(sims, nodes, counts):
             end += 1
 
 
-@njit(cache=True)
+@loop
 def same_rows(one, other, pairs):
     """Which rows of two tables agree: row pairs[i] of `one` with row i of `other`, if any."""
     (ptr, cols, vals), (other_ptr, other_cols, other_vals) = one, other
@@ -339,7 +340,7 @@ def same_rows(one, other, pairs):
     return same
 
 
-@njit(cache=True)
+@loop
 def carry_over(place, ptr, old_nodes, old_sims, sims, nodes, counts):
     """Copy the lists of an older graph whose node i now stands at `place[i]`, nowhere if negative.
 

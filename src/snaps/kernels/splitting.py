@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from snaps.kernels import hashing
+from snaps.kernels.compiling import loop
 from snaps.kernels.threads import in_shares
 
 _GOLDEN = hashing.GOLDEN
@@ -13,7 +14,7 @@ _mix = njit(inline="always")(hashing.mix)
 _SHARE = 50_000  # numbers looked at that are worth a thread
 
 
-@njit(cache=True)
+@loop
 def order_statistic(values, rank):
     """The rank-th smallest value; a threshold's rank is high, so few values lie above it."""
     above = len(values) - rank + 1
@@ -40,7 +41,7 @@ def mixed_sizes(parts, labels, grid, rank):
     return sizes
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _mixed_sizes(first, last, flat, num_classes, labels, grid, rank, sizes):
     num_parts, n = len(flat), len(labels)
     for g in range(first, last):
@@ -67,7 +68,7 @@ def draw_splits(states, n_calib, n_splits):
     return out
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _draw_splits(start, stop, states, out):
     n, n_calib = len(states), out.shape[1]
     # Hashes are uniform, so the n_calib smallest lie below a limit known beforehand, but for a
@@ -110,7 +111,7 @@ def count_splits(scores, true, first, second, single, splits, rank, ordered):
     return thresholds, counts
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _count_splits(
     start, stop, scores, true, first, second, single, splits, rank, ordered, thresholds, counts
 ):
@@ -155,7 +156,7 @@ def count_splits_by_class(scores, labels, splits, ranks):
     return thresholds, counts
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _count_by_class(start, stop, scores, labels, splits, ranks, thresholds, counts):
     n = splits.shape[1]
     num_nodes, num_classes = scores.shape

@@ -1,0 +1,64 @@
+"""How the loops are compiled: once, and kept on disk where that is possible.
+
+The kept code is a convenience. A read-only or full disk and damaged files cost a compilation in
+each process and one line, never the result.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+from snaps._errors import SnapsWarning
+
+_told: list[str] = []
+
+
+def loop(function: Callable[..., Any]) -> Any:
+    """Compile a loop over arrays, without the interpreter's lock."""
+    try:
+        compiled = njit(nogil=True, cache=True)(function)
+    except RuntimeError as error:  # there is no folder to keep it in
+        _tell(error)
+        return njit(nogil=True)(function)
+    held: Any = compiled
+    held._cache = _Forgiving(held._cache)  # noqa: SLF001 - numba has no other door
+    return compiled
+
+
+class _Forgiving:
+    """Numba's cache of one loop, whose failures are no failures of the loop."""
+
+    def __init__(self, cache: Any):
+        self._cache = cache
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        try:
+            return self._cache.load_overload(signature, context)
+        except Exception as error:  # unpickling raises whatever flipped bits suggest
+            _tell(error)
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        try:
+            self._cache.save_overload(signature, result)
+        except Exception as error:
+            _tell(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+
+def _tell(error: Exception) -> None:
+    """Say it once."""
+    if not _told:
+        _told.append(str(error))
+        warnings.warn(
+            f"compiled code cannot be kept ({type(error).__name__}): it is compiled anew in each "
+            "process; NUMBA_CACHE_DIR may name a folder for it",
+            SnapsWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,42 @@
+"""Compiled code on disk is a convenience: without it, or damaged, results are the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import snaps
+
+JOB = """
+import numpy as np
+from snaps.kernels.scoring import rank_table
+print(rank_table(np.array([[0.5, 0.3, 0.2]])).tolist())
+"""
+
+
+def run(cache):
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    env["PYTHONPATH"] = str(Path(snaps.__file__).parents[1])
+    command = [sys.executable, "-c", JOB]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+def test_damaged_files_are_compiled_anew(tmp_path):
+    assert run(tmp_path) == ("[[1, 2, 3]]", "")
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept
+    for path in kept:
+        path.write_bytes(b"\x80\x04garbage")
+    out, err = run(tmp_path)
+    assert out == "[[1, 2, 3]]"
+    assert err.count("compiled code cannot be kept") == 1
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("")
+    out, _ = run(tmp_path / "file" / "below")
+    assert out == "[[1, 2, 3]]"
