@@ -209,3 +209,18 @@ def test_groups_that_tell_the_label_are_refused(tmp_path, capsys):
             main(["predict", str(tmp_path / "g"), "--group-by", column, "--out", "-"])
         assert stopped.value.code == 2
         assert f"got '{column}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_half_precision_probabilities_are_welcome(kind):
+    """Rounded rows miss one by what the precision allows, whichever it is."""
+    torch = pytest.importorskip("torch")
+    table = np.random.default_rng(3).dirichlet(np.ones(8), 2000)
+    half = torch.tensor(table).to(getattr(torch, kind))
+    assert np.abs(half.double().sum(dim=1).numpy() - 1).max() > (
+        5e-4 if kind == "float16" else 1e-3
+    )
+    labels = table.argmax(axis=1)
+    for given in (half, half.float(), half.float().numpy()):
+        cp = snaps.SplitConformal(0.1).calibrate(None, given, labels, np.arange(500))
+        assert len(cp.predict_set()) == 1500
