@@ -190,7 +190,12 @@ class Inputs:
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
         chosen: Any = slice(None) if nodes is None else nodes
-        rows = {name: self.get(part)[chosen] for name, part in scorer.parts.items()}
+        # What weighs nothing need not be there.
+        rows = {
+            name: self.get(part)[chosen]
+            for name, part in scorer.parts.items()
+            if name == "own" or scorer.weights[name]
+        }
         scores = scorer.combine(rows, self.keys[chosen])
         if not np.isfinite(scores).all():
             raise SnapsError(

@@ -167,10 +167,11 @@ class FittedPooling:
         """The pooled probabilities."""
         from scipy.special import softmax
 
-        first = next(iter(self.weights))
-        mixed = np.zeros_like(rows[first]) + self.bias
+        first = next(iter(rows.values()))
+        mixed = np.zeros_like(first) + self.bias
         for name, weight in self.weights.items():
-            mixed += weight * self.shown(name, rows[name])
+            if weight:
+                mixed += weight * self.shown(name, rows[name])
         return softmax(mixed, axis=1)
 
     def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:

@@ -241,6 +241,8 @@ def check_disjoint(
     nodes: np.ndarray, name: str, others: np.ndarray, others_name: str, ids: Any = None
 ) -> None:
     """Two sets of nodes that must not share one; `ids` are the nodes' own names."""
+    if not (len(nodes) and len(others)):
+        return
     both = np.intersect1d(nodes, others)
     if both.size:
         raise SnapsError(

@@ -52,6 +52,9 @@ def encode_labels(
     >>> encode_labels(["dog", None, "cat"], num_nodes=3, num_classes=2)
     (array([ 1, -1,  0]), array(['cat', 'dog'], dtype='<U3'))
     """
+    plain = _plain_codes(labels, num_nodes, num_classes, classes)
+    if plain is not None:
+        return plain, np.arange(num_classes)
     names, inverse, categories = _factorised(labels, name, num_nodes)
     unknown = "" if names.dtype.kind == "U" else -1
     if classes is not None:
@@ -82,6 +85,23 @@ def encode_labels(
             f"got {shown(value)} at node {row}"
         )
     return np.append(codes, -1)[inverse], known
+
+
+def _plain_codes(labels: Any, num_nodes: int, num_classes: int, classes: Any) -> np.ndarray | None:
+    """The usual case without a detour: integers from -1 to K - 1 among which 0 is."""
+    usual = type(labels) is np.ndarray and labels.dtype.kind == "i"
+    if not usual or labels.shape != (num_nodes,) or num_nodes == 0:
+        return None
+    own = classes is None or (
+        type(classes) is np.ndarray
+        and classes.dtype.kind == "i"
+        and np.array_equal(classes, np.arange(num_classes))
+    )
+    if not own or labels.min() < -1 or labels.max() >= num_classes:
+        return None
+    if classes is None and not (labels == 0).any():
+        return None
+    return labels.astype(np.int64)
 
 
 def check_classes(classes: Any, num_classes: int) -> np.ndarray:

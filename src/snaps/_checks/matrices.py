@@ -91,7 +91,12 @@ def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") 
         raise SnapsError(
             f"'{name}' must have shape ({num_nodes}, {num_nodes}), got {similarity.shape}"
         )
-    matrix = check_matrix(similarity, name).astype(np.float64)
+    from snaps.kernels.matrices import odd_entries
+
+    matrix = check_matrix(similarity, name).astype(np.float64, copy=False)
+    infinite, dropped = odd_entries(matrix.indptr, matrix.indices, matrix.data)
+    if not (infinite or dropped):
+        return scale_rows(matrix)
     rows = np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if bad.size:
@@ -99,7 +104,6 @@ def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") 
             f"'{name}' must be finite, got {matrix.data[bad[0]]} in row {rows[bad[0]]}"
         )
     keep = (matrix.data > 0) & (matrix.indices != rows)
-    if not keep.all():
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=num_nodes))])
-        matrix = sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), matrix.shape)
-    return scale_rows(matrix)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=num_nodes))])
+    kept = sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), matrix.shape)
+    return scale_rows(kept)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from snaps.kernels.compiling import loop
 from snaps.kernels.threads import in_shares
 
-_SHARE = 50_000  # numbers added up that are worth a thread
+_SHARE = 100_000  # numbers added up that are worth a thread
 
 
 def neighbour_mean(matrix: sp.csr_array | None, table: np.ndarray) -> np.ndarray:

@@ -18,3 +18,15 @@ def has_repeats(indptr, indices, num_columns):
                 return True
             seen[j] = i
     return False
+
+
+@loop
+def odd_entries(indptr, indices, data):
+    """Whether any entry is not finite, and whether any is not positive or on the diagonal."""
+    infinite, dropped = False, False
+    for i in range(len(indptr) - 1):
+        for entry in range(indptr[i], indptr[i + 1]):
+            value = data[entry]
+            infinite |= not np.isfinite(value)
+            dropped |= (not value > 0) | (indices[entry] == i)
+    return infinite, dropped

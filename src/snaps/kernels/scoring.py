@@ -11,7 +11,7 @@ from snaps.kernels.threads import in_shares
 
 _GOLDEN = hashing.GOLDEN
 _mix = njit(inline="always")(hashing.mix)
-_SHARE = 20_000  # numbers that are worth a thread
+_SHARE = 30_000  # numbers that are worth a thread
 
 
 def uniforms(states: np.ndarray, num_labels: int) -> np.ndarray:

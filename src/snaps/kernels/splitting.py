@@ -11,7 +11,7 @@ from snaps.kernels.threads import in_shares
 
 _GOLDEN = hashing.GOLDEN
 _mix = njit(inline="always")(hashing.mix)
-_SHARE = 50_000  # numbers looked at that are worth a thread
+_SHARE = 100_000  # numbers looked at that are worth a thread
 
 
 @loop

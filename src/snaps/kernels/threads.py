@@ -1,7 +1,7 @@
 """Threads of our own around loops that release the interpreter's lock.
 
 Numba's own threads don't survive a fork and must not be entered from two threads at once; these
-live as long as a call, and small work is done without any.
+do and may be. Small work is done without any.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
@@ -51,7 +52,37 @@ def in_shares(loop: Callable[..., Any], count: int, least: int, *arguments: Any)
     # Several shares per thread, so that none waits for a slow one at the end.
     shares = min(4 * workers, count // max(least, 1))
     edges = [count * i // shares for i in range(shares + 1)]
-    with ThreadPoolExecutor(workers) as pool:
-        done = [pool.submit(loop, first, last, *arguments) for first, last in pairwise(edges)]
-        for each in done:
-            each.result()
+    waiting = iter(list(pairwise(edges)))  # a list's iterator gives each share to one thread
+
+    def work() -> None:
+        for first, last in waiting:
+            loop(first, last, *arguments)
+
+    pool = _threads()
+    others = [pool.submit(work) for _ in range(workers - 1)]
+    work()
+    for other in others:
+        other.result()
+
+
+_pool: list[ThreadPoolExecutor] = []
+_lock = Lock()
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Threads that wait for work; starting them anew would cost more than most of it."""
+    with _lock:
+        if not _pool:
+            _pool.append(ThreadPoolExecutor(max(32, num_threads()), "snaps"))
+        return _pool[0]
+
+
+def _forget_threads() -> None:
+    """A forked process has none of its parent's threads."""
+    global _lock
+    _lock = Lock()
+    _pool.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
