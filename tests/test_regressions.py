@@ -1,4 +1,4 @@
-"""Faults that were found by trying to break it; each test failed before its fault was mended."""
+"""Faults that once were; each test failed before its fault was mended."""
 
 from __future__ import annotations
 
