@@ -30,14 +30,13 @@ from snaps._checks import (
 )
 from snaps._errors import NotCalibratedError, SnapsError, SnapsWarning
 from snaps._evaluation import Evaluation, evaluate_sets
-from snaps._evidence import Evidence
 from snaps._exchangeability import Exchangeability, compare, node_columns
 from snaps._explanation import Explanation, explain
-from snaps._fitted import Fitted
 from snaps._inputs import Inputs
 from snaps._parameters import same
 from snaps._parts import Links, Scorer, Similar
 from snaps._randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
+from snaps._recalibration import Recalibrating
 from snaps._roles import Roles, mixed_seed, read_labels, read_node, read_nodes
 from snaps._state import State
 from snaps.calibration import Calibration
@@ -48,7 +47,7 @@ from snaps.sets import PredictionSets
 
 
 @dataclass(eq=False, repr=False)
-class Estimator(Fitted):
+class Estimator(Recalibrating):
     """What the estimators share: parameters, and the verbs."""
 
     alpha: float | Fraction = 0.05
@@ -62,10 +61,6 @@ class Estimator(Fitted):
     _advised = None  # type: np.ndarray | None
 
     # -- what a subclass says -------------------------------------------------------------------
-
-    def scorer(self) -> Scorer:
-        """The method's scorer, before its fit; complains about parameters."""
-        raise NotImplementedError
 
     def _check_shared(self) -> None:
         check_alpha(self.alpha)
@@ -185,6 +180,9 @@ class Estimator(Fitted):
         weighted = inputs.graph.weighted
         self._state = State(params, inputs, roles, fitted, calibration, given, tuned, weighted)
 
+    def _swap(self, state: State) -> None:
+        self._state = state
+
     def _frozen_params(self) -> dict[str, Any]:
         """The parameters as they are now, also if a list among them is changed later."""
         held = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -195,135 +193,6 @@ class Estimator(Fitted):
 
     def warn_of(self, inputs: Inputs) -> None:
         """Say what the data cannot give to this method."""
-
-    def similarity_again(self, graph: Any, old: Roles) -> Any:
-        """The similarity graph of a new graph, where it is not simply made of its features."""
-
-    def recalibrate(
-        self,
-        graph: Graph | None,
-        probs: Any,
-        labels: Any = None,
-        nodes: Any = None,
-        similarity: Any = None,
-        logits: bool = False,
-        *,
-        groups: Any = None,
-        refit: bool = True,
-        missing: Literal["error", "drop"] = "error",
-        threshold: Literal["set", "keep"] = "set",
-    ) -> Self:
-        """Go on with a graph that has grown, or with probabilities made anew.
-
-        Everything that sees no label is made on the new graph. Tuning, known and calibration nodes
-        are found by id; parameters are fitted again, all nodes are scored, and the threshold is set
-        anew. The guarantee then speaks of the nodes of the new graph, if the new ones arrived as
-        the calibration nodes once did, and if the classifier was trained either without the
-        calibration nodes in its graph or with the new ones too.
-
-        Parameters
-        ----------
-        graph, probs, similarity, logits, groups : see `calibrate`
-            Of the new graph. Nodes go by their id; a graph without ids of its own numbers its
-            nodes, so new ones must come last.
-        labels : array (n,), optional
-        nodes : array of positions, mask or ids, optional
-            Nodes that calibrate beside the old ones, where labels arrived meanwhile; not with
-            ``threshold="keep"``.
-        refit : bool
-            False keeps the parameters, which is faster. They were fitted on a graph that held the
-            calibration nodes but not the new ones, so the two are no longer treated alike and
-            coverage may leave its exact law, a little.
-        missing : "error" or "drop"
-            What to do about calibration, tuning or known nodes that are gone. Dropping is fine
-            when their going has nothing to do with how well they were predicted.
-        threshold : "set" or "keep"
-            "keep" applies parameters and threshold as they are to another graph: the promise then
-            rests on the two graphs being alike. Nodes with an id of before are taken for the same;
-            in a graph that only numbers its nodes, none is.
-
-        Returns
-        -------
-        self
-        """
-        check_flag(refit, "refit")
-        for name, value, allowed in (
-            ("missing", missing, ("error", "drop")),
-            ("threshold", threshold, ("set", "keep")),
-        ):
-            if value not in allowed:
-                raise SnapsError(
-                    f"'{name}' must be {' or '.join(map(repr, allowed))}, got {shown(value)}"
-                )
-        old, scorer = self._calibrated(), self.scorer()
-        keep = threshold == "keep"
-        if keep and nodes is not None:
-            raise SnapsError("'nodes' must be left out with threshold='keep', got both")
-        if keep and groups is not None and old.roles.groups is None:
-            raise SnapsError(
-                "'groups' must be left out with threshold='keep': there is one threshold for all"
-            )
-        if similarity is None and old.given:
-            raise SnapsError("'similarity' must be given for the new graph, as it was to calibrate")
-        if similarity is None:
-            similarity = self.similarity_again(graph, old.roles)
-        inputs = self.read_inputs(graph, probs, similarity, logits)
-        if inputs.num_classes != len(old.roles.classes):
-            raise SnapsError(
-                f"'probs' must have {len(old.roles.classes)} columns as calibrated with, "
-                f"got {inputs.num_classes}"
-            )
-        if inputs.graph.weighted != old.weighted:
-            rule = "weighted" if old.weighted else "without weights"
-            raise SnapsError(f"'graph' must be {rule}, as it was to calibrate")
-        if old.inputs is not None:
-            inputs = inputs.following(old.inputs)
-        here = locate_keys(inputs.keys, old.roles.calib.keys)[1]
-        if not keep and not here.size and nodes is None:
-            raise SnapsError(
-                f"'graph' must have calibration nodes, got none of {len(old.roles.calib)}: for "
-                "another graph calibrate() anew, or threshold='keep' if the graphs are alike"
-            )
-        roles = old.roles.again(
-            inputs.graph, labels, nodes, groups=groups, drop=keep or missing == "drop", keep=keep
-        )
-        if keep:
-            warnings.warn(
-                "threshold and parameters are those of another graph: the promise rests on the "
-                "two graphs being alike",
-                SnapsWarning,
-                stacklevel=2,
-            )
-            # Nodes that are only numbered are not those of before.
-            apart, fitted = not inputs.graph.named, old.scorer
-            if apart and hasattr(fitted, "known"):
-                fitted = replace(fitted, known=Evidence.none())
-            # Whoever calibrated did so, here or not.
-            roles, names = replace(old.roles, groups=roles.groups), ()
-            calibration = old.calibration
-            if roles.groups is not None:
-                names = roles.groups.names
-                calibration = replace(calibration, num_groups=len(names))
-            calibration.warn_few(check_alpha(self.alpha), roles.classes, names, 3)
-            self._state = replace(
-                old,
-                params=self._frozen_params(),
-                inputs=inputs,
-                roles=roles,
-                scorer=fitted,
-                calibration=calibration,
-                apart=apart,
-            )
-            return self
-        if not refit:
-            warnings.warn(
-                "parameters were fitted on a graph without the new nodes: coverage may leave its "
-                "exact law (refit=True fits them again)",
-                SnapsWarning,
-                stacklevel=2,
-            )
-        self._settle(inputs, roles, scorer, None if refit else old.scorer)
-        return self
 
     # -- after calibration ----------------------------------------------------------------------
 
