@@ -7,6 +7,7 @@ from numba import njit
 
 from snaps.kernels import hashing
 from snaps.kernels.compiling import loop
+from snaps.kernels.sorting import descending
 from snaps.kernels.threads import in_shares
 
 _GOLDEN = hashing.GOLDEN
@@ -26,21 +27,6 @@ def _uniforms(first, last, states, out):
     for i in range(first, last):
         for y in range(out.shape[1]):
             out[i, y] = (_mix((states[i] ^ np.uint64(y)) + _GOLDEN) >> np.uint64(11)) * 2.0**-53
-
-
-@loop
-def descending(values):
-    """Positions from the largest value to the smallest; insertion beats sorting on short rows."""
-    if len(values) > 32:
-        return np.argsort(-values)
-    order = np.empty(len(values), np.int64)
-    for i in range(len(values)):
-        place = i
-        while place > 0 and values[order[place - 1]] < values[i]:
-            order[place] = order[place - 1]
-            place -= 1
-        order[place] = i
-    return order
 
 
 def cumulative_scores(

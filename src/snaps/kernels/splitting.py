@@ -7,6 +7,7 @@ from numba import njit
 
 from snaps.kernels import hashing
 from snaps.kernels.compiling import loop
+from snaps.kernels.sorting import select
 from snaps.kernels.threads import in_shares
 
 _GOLDEN = hashing.GOLDEN
@@ -19,7 +20,7 @@ def order_statistic(values, rank):
     """The rank-th smallest value; a threshold's rank is high, so few values lie above it."""
     above = len(values) - rank + 1
     if above > 32:
-        return np.partition(values, rank - 1)[rank - 1]
+        return select(values.copy(), rank)
     top = np.full(above, -np.inf)
     for value in values:
         if value > top[0]:
@@ -86,7 +87,7 @@ def _draw_splits(start, stop, states, out):
                 count += word <= bound
             if count >= n_calib:
                 break
-        last = np.partition(words[:count], n_calib - 1)[n_calib - 1]
+        last = select(words[:count].copy(), n_calib)
         found = 0
         for i in range(count):
             if words[i] <= last and found < n_calib:
@@ -172,7 +173,7 @@ def _count_by_class(start, stop, scores, labels, splits, ranks, thresholds, coun
                     own[found] = scores[splits[b, i], y]
                     found += 1
             if ranks[found] <= found:
-                thresholds[b, y] = np.sort(own[:found])[ranks[found] - 1]
+                thresholds[b, y] = select(own[:found], ranks[found])
         for node in range(num_nodes):
             if not calibrates[node]:
                 size = 0

@@ -1,0 +1,24 @@
+"""Our own selecting and sorting against NumPy's, ties and all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from snaps.kernels.sorting import descending, select
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 33, 100, 1000])
+@pytest.mark.parametrize("distinct", [1, 2, 7, 10**9])
+def test_select_and_descending(size, distinct):
+    random = np.random.default_rng(size + distinct)
+    for _ in range(20):
+        whole = random.integers(0, distinct, size)
+        for values in (whole.astype(float), np.sort(whole).astype(float), whole.astype(np.uint64)):
+            ordered = np.sort(values)
+            for rank in {1, (size + 1) // 2, size}:
+                assert select(values.copy(), rank) == ordered[rank - 1]
+        values = whole / distinct
+        order = descending(values)
+        assert sorted(order.tolist()) == list(range(size))
+        np.testing.assert_array_equal(values[order], np.sort(values)[::-1])
