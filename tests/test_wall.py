@@ -263,54 +263,23 @@ def test_tuning_on_the_whole_pool_dies(monkeypatch):
 
 
 def test_tuning_nodes_that_also_calibrate_die(monkeypatch):
-    """Weights with the smallest sets on the very nodes that set the threshold: the law."""
+    """The weights have the smallest sets on the very nodes that set the threshold: the law."""
+    read = _roles.Roles.read.__func__
 
-    def greedy(keys, share, seed):
-        return np.empty(0, np.int64)
+    def both(cls, *arguments, **options):
+        roles = read(cls, *arguments, **options)
+        pairs = zip(
+            (roles.calib.ids, roles.calib.keys, roles.calib.labels),
+            (roles.tuning.ids, roles.tuning.keys, roles.tuning.labels),
+            strict=True,
+        )
+        joined = [np.concatenate(pair) for pair in pairs]
+        order = np.argsort(joined[1])
+        return _roles.replace(roles, calib=Labelled(*(array[order] for array in joined)))
 
-    class Both(snaps.SNAPS):
-        def scorer(self):
-            return Overfitted(super().scorer())
-
-    class Overfitted:
-        needs_tuning = True
-
-        def __init__(self, inner):
-            self.inner = inner
-
-        def fit(self, engine, tuning, known, alphas):
-            # Chooses among many noisy scores the one with the lowest threshold on all labels here.
-            nodes = calibrating[0]
-            own = Evidence(nodes, case.graph.keys[nodes], case.labels[nodes])
-            (fitted,) = self.inner.fit(engine, own, known, alphas)
-            return [Noisy(fitted, nodes)]
-
-    class Noisy:
-        def __init__(self, inner, nodes):
-            self.parts, self.weights, self.score = inner.parts, inner.weights, inner.score
-            self.inner, self.lam, self.mu = inner, inner.lam, inner.mu
-            noise = np.random.default_rng(0).normal(size=(200, 400, 3))
-            own = noise[:, nodes, case.labels[nodes]]
-            rank = law.transcription.rank(len(nodes), ALPHA)
-            self.noise = noise[np.partition(own, rank - 1, axis=1)[:, rank - 1].argmin()]
-
-        def combine(self, rows, keys):
-            return self.inner.combine(rows, keys) + 0.5 * self.noise[keys.astype(int)]
-
-    case, calibrating = small(), [None]
-    random, hits = np.random.default_rng(0), []
-    monkeypatch.setattr(_roles, "choose_tuning", greedy)
-    with threadpool_limits(1):
-        for _ in range(60):
-            order = random.permutation(case.pool)
-            calibrating[0] = calib = np.sort(order[:80])
-            cp = Both(ALPHA).calibrate(
-                case.graph, case.probs, case.labels, calib, similarity=case.similarity
-            )
-            test = order[80:]
-            mask = cp.predict_set(test).mask
-            hits.append(int(mask[np.arange(len(test)), case.labels[test]].sum()))
-    fit = law.fit_hits(hits, law.hit_pmf(80, len(case.pool) - 80, ALPHA))
+    assert hits_of(ESTIMATORS["SNAPS"], 7, 2000).accepted
+    monkeypatch.setattr(_estimators.Roles, "read", classmethod(both))
+    fit = hits_of(ESTIMATORS["SNAPS"], 7, 2000)
     assert not fit.accepted and fit.standard_errors < -4
 
 
@@ -342,8 +311,6 @@ def test_a_threshold_from_test_scores_dies(monkeypatch):
 
     class Wrong(_estimators.Calibration):
         def __init__(self, scores, labels, *rest):
-            cp = snaps.SplitConformal(ALPHA)
-            cp._state = None
             everyone = _inputs.Inputs.read(case.graph, case.probs)
             fitted = snaps.scorers.FittedMixing(snaps.APS(), 1, None, None, 0.0, 0.0)
             table = everyone.score(fitted)[case.pool, case.labels[case.pool]]
