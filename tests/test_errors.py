@@ -896,7 +896,6 @@ PLACES = {
     "file/x": "there is no folder '{here}/file'",
     "folder": "it is a folder",
     "pipe": "it is not a regular file",
-    "x" * 250: "File name too long",
 }
 
 

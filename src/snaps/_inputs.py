@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import OFF_ONE, check_flag, check_probs, to_numpy
+from snaps._checks import OFF_ONE, calm, check_flag, check_probs, to_numpy
 from snaps._checks.matrices import check_similarity
 from snaps._context import context_features, propagate
 from snaps._errors import SnapsError, SnapsWarning
@@ -138,6 +138,7 @@ class Inputs:
             self._made[key] = self._make(recipe)
         return self._made[key]
 
+    @calm
     def _make(self, recipe: Part | Over) -> Any:
         from snaps.kernels.aggregation import neighbour_mean
 
@@ -187,6 +188,7 @@ class Inputs:
         """Each part at its own nodes, (m, K)."""
         return [self.get(part)[self.positions(keys)] for part, keys in asks]
 
+    @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
         chosen: Any = slice(None) if nodes is None else nodes

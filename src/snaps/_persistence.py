@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import (
+    check_alpha,
     check_known,
     check_labels,
     check_number,
@@ -109,8 +110,9 @@ def _all_here(inputs: Inputs, roles: Roles) -> bool:
 
 def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
     packed = dict(parameters)
+    alpha = packed["alpha"]
     return packed | {
-        "alpha": str(packed["alpha"]),
+        "alpha": str(alpha if isinstance(alpha, float) else check_alpha(alpha)),
         "score": _pack_score(packed["score"]),
     }
 
@@ -159,8 +161,10 @@ def _pack_csr(name: str, matrix: sp.csr_array) -> Arrays:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's, for JSON."""
-    return value.tolist()
+    """Numbers, arrays and sets of users as JSON has them."""
+    if isinstance(value, (Fraction, np.floating)):
+        return float(value)
+    return sorted(value) if isinstance(value, (set, frozenset)) else value.tolist()
 
 
 # -- reading -------------------------------------------------------------------------------------

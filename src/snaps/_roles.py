@@ -67,7 +67,7 @@ class Groups:
         found = set(values) - set(first)
         try:
             names = sorted(found)
-        except TypeError:  # of mixed kinds
+        except Exception:  # of mixed kinds
             names = sorted(found, key=lambda name: (type(name).__name__, str(name)))
         names = [*first, *names]
         code = {name: place for place, name in enumerate(names)}

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from snaps._checks import check_flag, check_integer, check_number, shown
+from snaps._checks import as_array, check_flag, check_integer, check_number, shown
 from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence
 from snaps._randomness import uniforms
@@ -178,7 +178,7 @@ class SAPS(Score):
 
         ranks = rank_table(probs)
         top = probs.max(axis=1, keepdims=True)
-        return np.where(ranks == 1, draws * top, top + (ranks - 2 + draws) * self.weight)
+        return np.where(ranks == 1, draws * top, top + (ranks - 2 + draws) * float(self.weight))
 
 
 @dataclass(frozen=True)
@@ -231,9 +231,9 @@ def _checked(score: Score, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
         else score.compute(probs.copy(), draws)
     )
     try:
-        block = np.asarray(given.detach() if hasattr(given, "detach") else given)
+        block = as_array(given, "score")
         block = block.astype(np.float64) if block.dtype.kind in "fiub" else np.empty(0)
-    except Exception:  # rows of unequal length, a tensor on another device
+    except SnapsError:
         block = np.empty(0)
     if block.shape != probs.shape or not np.isfinite(block).all():
         raise SnapsError(

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_flag, check_integer, check_nodes, check_seed, to_numpy
+from snaps._checks import (
+    calm,
+    check_flag,
+    check_integer,
+    check_memory,
+    check_nodes,
+    check_seed,
+    plainly,
+    to_numpy,
+)
 from snaps._checks.features import check_features
 from snaps._errors import SnapsError
 from snaps._progress import track
@@ -29,6 +38,7 @@ SPARSE_ROWS, SHARE = 16384, 256
 BLOCK_BYTES, TILE_BYTES = 32 * 2**20, 16 * 2**20  # of dense features; of a thread's products
 
 
+@calm
 def similarity_graph(
     features: Any,
     k: int = 20,
@@ -97,7 +107,8 @@ def similarity_graph(
 def check_k(k: Any, n: int) -> int:
     k = check_integer(k, "k", low=1)
     if k >= n:
-        raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {k}")
+        raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {plainly(k)}")
+    check_memory(12 * n * k, "k", k)
     return k
 
 

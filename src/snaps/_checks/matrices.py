@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._checks import calm, check_memory
 from snaps._errors import SnapsError
 
 _LARGE, _SMALL = 2.0**500, 2.0**-500  # weights beyond are scaled before they are summed up
 
 
+@calm
 def check_matrix(matrix: Any, name: str) -> sp.csr_array:
     """A CSR matrix of its own, indices checked, duplicates summed, zeros dropped.
 
@@ -23,6 +25,7 @@ def check_matrix(matrix: Any, name: str) -> sp.csr_array:
         raise SnapsError(f"'{name}' must have two dimensions, got shape {matrix.shape}")
     if matrix.dtype.kind not in "fiub":
         raise SnapsError(f"'{name}' must hold numbers, got {matrix.dtype}")
+    check_memory(8 * sum(matrix.shape), name, matrix.shape)
     try:
         if matrix.format not in ("csr", "csc", "bsr", "coo"):
             matrix = matrix.tocoo()
@@ -35,7 +38,7 @@ def check_matrix(matrix: Any, name: str) -> sp.csr_array:
             matrix = matrix.copy()
             matrix.check_format(full_check=True)
             out = sp.csr_array(matrix)
-    except SnapsError:
+    except MemoryError:
         raise
     except Exception as error:  # SciPy has no one error for what may be wrong
         raise SnapsError(f"'{name}' must be a valid sparse matrix: {error}") from error
@@ -69,8 +72,9 @@ def _repeats(matrix: sp.csr_array) -> bool:
     return bool(has_repeats(matrix.indptr, matrix.indices, matrix.shape[1]))
 
 
+@calm
 def scale_rows(matrix: sp.csr_array) -> sp.csr_array:
-    """Positive weights that can be summed up: extreme rows are scaled by a power of two.
+    """Weights that can be squared and summed up: extreme rows are scaled by a power of two.
 
     That changes no share of a weight within its row.
     """
@@ -78,13 +82,17 @@ def scale_rows(matrix: sp.csr_array) -> sp.csr_array:
         return matrix
     counts = np.diff(matrix.indptr)
     filled = np.flatnonzero(counts)
-    tops = np.maximum.reduceat(matrix.data, matrix.indptr[filled])
+    tops = np.maximum.reduceat(np.abs(matrix.data), matrix.indptr[filled])
     exponents = np.zeros(len(counts), int)
-    exponents[filled] = np.where((tops < _LARGE) & (tops > _SMALL), 0, -np.frexp(tops)[1])
+    usual = (tops < _LARGE) & (tops > _SMALL)
+    exponents[filled] = np.where(usual, 0, -np.frexp(tops)[1])
+    if not exponents.any():
+        return matrix
     data = np.ldexp(matrix.data, np.repeat(exponents, counts))
     return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
+@calm
 def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") -> sp.csr_array:
     """A similarity graph given by the user; negative weights count as zero, the diagonal too."""
     if sp.issparse(similarity) and similarity.shape != (num_nodes, num_nodes):
