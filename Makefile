@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 DATA   := $(or $(SNAPS_DATA),$(wildcard ../shared/data))
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test fuzz lint bench clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -14,6 +14,12 @@ demo: $(VENV)/.core
 # On the small arrays of tests a second thread of BLAS only spins, and slows the first.
 test: $(VENV)/.test
 	SNAPS_DATA="$(DATA)" OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
+
+# The attacker of the tests, at length: make fuzz CASES=200000 SEED=7
+CASES ?= 20000
+SEED  ?= 0
+fuzz: $(VENV)/.test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -W ignore tests/fuzz.py --cases $(CASES) --seed $(SEED)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff format --check src tests benchmarks examples

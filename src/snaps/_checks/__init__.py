@@ -6,7 +6,7 @@ import math
 import os
 import reprlib
 import sys
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
@@ -116,7 +116,8 @@ def as_array(value: Any, name: str, dtype: Any = None) -> np.ndarray:
         raise
     except Exception as error:  # whatever the object's own conversion raises
         rows = value if type(value) in (list, tuple) else []
-        lengths = sorted({len(row) if isinstance(row, Sized) else 1 for row in rows})
+        sized = (list, tuple, np.ndarray)
+        lengths = sorted({len(row) if isinstance(row, sized) else 1 for row in rows})
         if isinstance(error, ValueError) and len(lengths) > 1:
             raise SnapsError(
                 f"'{name}' must have rows of equal length, got {lengths[:5]}"
@@ -132,8 +133,12 @@ def to_numpy(value: Any, name: str) -> np.ndarray:
     if array.dtype == object and array.size == 0:
         return array.astype(np.float64)
     if array.dtype == object:
+        truths = [isinstance(item, (bool, np.bool_)) for item in array.flat]
+        if all(truths):
+            return array.astype(bool)
         others = [item for item in array.flat if not isinstance(item, _REAL)]
-        if others:
+        if others or any(truths):
+            others = others or [True]
             raise SnapsError(f"'{name}' must be an array of numbers, got {shown(others[0])}")
         return _exact(array, name)
     return array

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import as_array, check_nodes, has, plainly, refuse_repeated, shown
+from snaps._checks import as_array, check_nodes, has, plainly, refuse_repeated, shown, to_numpy
 from snaps._errors import SnapsError
 
 
@@ -17,6 +17,8 @@ def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:
         if any(item.endswith("\0") for item in array.flat):
             raise SnapsError(f"{name} must not end in the character NUL, got one that does")
         array = array.astype(str)
+    elif array.dtype == object and all(type(item) in (int, np.int64) for item in array.flat):
+        array = to_numpy(array, name.strip("'"))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuU"):
         raise SnapsError(f"{name} must be a list of integers or of strings, got {shown(ids)}")
     refuse_surrogates(array, name)
