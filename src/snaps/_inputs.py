@@ -191,14 +191,19 @@ class Inputs:
     @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
-        chosen: Any = slice(None) if nodes is None else nodes
         # What weighs nothing need not be there.
         rows = {
-            name: self.get(part)[chosen]
+            name: self.get(part)
             for name, part in scorer.parts.items()
             if name == "own" or scorer.weights[name]
         }
-        scores = scorer.combine(rows, self.keys[chosen])
+        if nodes is None or 2 * len(nodes) > self.num_nodes:
+            # Most rows are sooner combined and then taken than taken from each table.
+            scores = scorer.combine(rows, self.keys)
+            scores = scores if nodes is None else scores.take(nodes, axis=0)
+        else:
+            few = {name: table.take(nodes, axis=0) for name, table in rows.items()}
+            scores = scorer.combine(few, self.keys[nodes])
         if not np.isfinite(scores).all():
             raise SnapsError(
                 f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "

@@ -17,7 +17,7 @@ from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Keys, Labelled
-from snaps._randomness import TUNE_STREAM, locate_keys, smallest
+from snaps._randomness import TUNE_STREAM, in_order, locate_keys, smallest
 from snaps.calibration import enough
 from snaps.graph import Graph
 
@@ -245,7 +245,7 @@ def read_labels(
 
 def _cut(kind: type[Kind], graph: Graph, codes: np.ndarray, places: np.ndarray) -> Kind:
     """Some nodes with their labels, in the order of their keys, read-only."""
-    places = places[np.argsort(graph.keys[places], kind="stable")]
+    places = in_order(graph.keys, places)
     arrays = graph.ids[places], graph.keys[places], codes[places]
     for array in arrays:
         array.flags.writeable = False

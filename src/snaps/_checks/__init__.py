@@ -8,7 +8,7 @@ import reprlib
 import sys
 from collections.abc import Callable
 from fractions import Fraction
-from functools import wraps
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,7 +19,7 @@ from snaps._errors import SnapsError
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
 OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over
-_FINEST = Fraction(1, 10**15)  # no data tells smaller levels apart
+_FINEST = 10**15  # no data tells finer levels apart
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
@@ -167,13 +167,19 @@ def check_alpha(alpha: Any, name: str = "alpha") -> Fraction:
         raise SnapsError(f"'{name}' must be a number between 0 and 1, got {shown(alpha)}")
     if isinstance(alpha, int) or not 0 < alpha < 1:
         raise SnapsError(f"'{name}' must lie strictly between 0 and 1, got {plainly(alpha)}")
-    level = alpha if isinstance(alpha, Fraction) else Fraction(str(alpha))
-    if not _FINEST <= level <= 1 - _FINEST or level.denominator.bit_length() > 300:
+    level = alpha if isinstance(alpha, Fraction) else _decimal(str(alpha))
+    part, whole = level.numerator, level.denominator
+    if min(part, whole - part) * _FINEST < whole or whole.bit_length() > 300:
         raise SnapsError(
             f"'{name}' must be at least 1e-15 away from 0 and 1, and a fraction of at most "
             f"300 bits, got {plainly(alpha)}"
         )
     return level
+
+
+@lru_cache(maxsize=256)
+def _decimal(text: str) -> Fraction:
+    return Fraction(text)
 
 
 def check_integer(value: Any, name: str, *, low: int, high: int | None = None) -> int:

@@ -19,6 +19,11 @@ def check_matrix(matrix: Any, name: str) -> sp.csr_array:
 
     The order within a row stays as it is where nothing is listed twice.
     """
+    return _checked(matrix, name)[0]
+
+
+def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
+    """The matrix, and whether anything may be on its diagonal."""
     if not sp.issparse(matrix):
         raise SnapsError(f"'{name}' must be a sparse matrix, got {type(matrix).__name__}")
     if matrix.ndim != 2:
@@ -35,19 +40,37 @@ def check_matrix(matrix: Any, name: str) -> sp.csr_array:
             for each in (matrix.indices, matrix.indptr):
                 if np.asarray(each).dtype.kind not in "iu":
                     raise TypeError("indices and indptr must be integers")
-            matrix = matrix.copy()
-            matrix.check_format(full_check=True)
-            out = sp.csr_array(matrix)
+            arrays = tuple(np.array(each) for each in (matrix.data, matrix.indices, matrix.indptr))
+            if matrix.format == "csr":
+                out = sp.csr_array(arrays, shape=matrix.shape)
+            else:
+                matrix = type(matrix)(arrays, shape=matrix.shape)
+                matrix.check_format(full_check=True)
+                out = sp.csr_array(matrix)
+        repeats, diagonal = _look(out)
     except MemoryError:
         raise
     except Exception as error:  # SciPy has no one error for what may be wrong
         raise SnapsError(f"'{name}' must be a valid sparse matrix: {error}") from error
     out.has_canonical_format = out.has_sorted_indices = False  # whoever made it may be mistaken
-    if _repeats(out):
+    if repeats:
         out.sum_duplicates()
     if out.nnz and not out.data.all():
         out.eliminate_zeros()
-    return out
+    return out, diagonal
+
+
+def _look(matrix: sp.csr_array) -> tuple[bool, bool]:
+    """Whether a row lists a column twice, and whether one lists itself; all indices are checked."""
+    if matrix.nnz == 0 and len(matrix.indices) == 0:
+        return False, False
+    from snaps.kernels.matrices import look
+
+    fine, repeats, diagonal = look(matrix.indptr, matrix.indices, matrix.shape[1])
+    if not fine:
+        matrix.check_format(full_check=True)
+        raise ValueError("its indices must lie within it")
+    return repeats, diagonal
 
 
 def _from_coo(matrix: Any) -> sp.csr_array:
@@ -61,15 +84,6 @@ def _from_coo(matrix: Any) -> sp.csr_array:
         if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most:
             raise ValueError(f"row and column must lie from 0 to {most - 1}")
     return sp.csr_array(sp.coo_array((data, (row, column)), shape=matrix.shape).tocsr())
-
-
-def _repeats(matrix: sp.csr_array) -> bool:
-    """Whether a row lists a column twice."""
-    if matrix.nnz == 0:
-        return False
-    from snaps.kernels.matrices import has_repeats
-
-    return bool(has_repeats(matrix.indptr, matrix.indices, matrix.shape[1]))
 
 
 @calm
@@ -99,12 +113,12 @@ def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") 
         raise SnapsError(
             f"'{name}' must have shape ({num_nodes}, {num_nodes}), got {similarity.shape}"
         )
-    from snaps.kernels.matrices import odd_entries
-
-    matrix = check_matrix(similarity, name).astype(np.float64, copy=False)
-    infinite, dropped = odd_entries(matrix.indptr, matrix.indices, matrix.data)
-    if not (infinite or dropped):
-        return scale_rows(matrix)
+    matrix, diagonal = _checked(similarity, name)
+    matrix = matrix.astype(np.float64, copy=False)
+    if matrix.nnz == 0:
+        return matrix
+    if not diagonal and _SMALL < matrix.data.min() and matrix.data.max() < _LARGE:
+        return matrix
     rows = np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if bad.size:
