@@ -158,7 +158,8 @@ def assemble(sims: np.ndarray, nodes: np.ndarray, counts: np.ndarray) -> sp.csr_
     """The lists as a matrix, in the memory of the lists."""
     from snaps.kernels.similarity import close_gaps
 
-    close_gaps(sims, nodes, counts)
+    if (counts < sims.shape[1]).any():
+        close_gaps(sims, nodes, counts)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     data, indices = sims.reshape(-1)[: indptr[-1]], nodes.reshape(-1)[: indptr[-1]]
     small = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
@@ -207,8 +208,9 @@ def _search_sparse(
 
         def search(share: np.ndarray, common: tuple = common) -> None:
             offers = search_sparse(share, *common)
-            with lock:
-                settle_offers(offers, squares, rank, *found)
+            if len(offers[0]):
+                with lock:
+                    settle_offers(offers, squares, rank, *found)
 
         _in_threads(search, rows, SHARE, len(block), advance)
 
@@ -240,8 +242,9 @@ def _search_dense(
         ) -> None:
             tile = unit_rows(share, *arrays, norms, d) @ right
             offers = search_dense(tile, share, *candidates, *common)
-            with lock:
-                settle_offers(offers, squares, rank, *found)
+            if len(offers[0]):
+                with lock:
+                    settle_offers(offers, squares, rank, *found)
 
         # One thread a product: with all of them in each, they would wait for one another.
         with threadpool_limits(1, user_api="blas"):
