@@ -35,7 +35,7 @@ def check_apart(outputs: Mapping[str, Any], inputs: Iterable[Path]) -> None:
     for name, path in outputs.items():
         target = Path(os.path.realpath(check_path(path)))
         for other in inputs:
-            whole = Path(os.path.realpath(check_path(other)))
+            whole = Path(os.path.realpath(other))
             if target == whole or whole in target.parents or _same_file(target, whole):
                 raise SnapsError(f"'{name}' must not be an input, got '{path}'")
         for option, taken in places.items():
@@ -60,7 +60,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = check_writable(path)
     try:
         handle, name = tempfile.mkstemp(
-            prefix=f".{target.name[:20]}.", suffix=target.suffix[:20], dir=target.parent
+            prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent
         )
         os.close(handle)
     except OSError as error:

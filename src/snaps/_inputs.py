@@ -245,7 +245,7 @@ class Inputs:
         out = []
         for part, keys in asks:
             places = self.positions(keys)
-            table = flowing.get(part)
+            table = flowing.get(part) if isinstance(part, Propagated) else None
             out.append(self._rows(part, places) if table is None else table[places])
         return out
 

@@ -17,7 +17,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import (
-    check_alpha,
     check_known,
     check_labels,
     check_number,
@@ -110,9 +109,8 @@ def _all_here(inputs: Inputs, roles: Roles) -> bool:
 
 def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
     packed = dict(parameters)
-    alpha = packed["alpha"]
     return packed | {
-        "alpha": str(alpha if isinstance(alpha, float) else check_alpha(alpha)),
+        "alpha": str(packed["alpha"]),
         "score": _pack_score(packed["score"]),
     }
 
@@ -179,10 +177,8 @@ def _pack_csr(name: str, matrix: sp.csr_array) -> Arrays:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers, arrays and sets of users as JSON has them."""
-    if isinstance(value, (Fraction, np.floating)):
-        return float(value)
-    return sorted(value) if isinstance(value, (set, frozenset)) else value.tolist()
+    """NumPy's numbers and arrays as Python's, for JSON."""
+    return value.tolist()
 
 
 # -- reading -------------------------------------------------------------------------------------

@@ -179,12 +179,10 @@ def write_folder(
         raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
     n = graph.num_nodes
     table = to_numpy(probs, "probs")
-    if table.ndim != 2 or len(table) != n or not table.shape[1]:
+    if table.ndim != 2 or len(table) != n:
         raise SnapsError(f"'probs' must have shape ({n}, classes), got {table.shape}")
     if table.dtype.kind not in "fiu":
         raise SnapsError(f"'probs' must hold numbers, got {table.dtype}")
-    if table.dtype == np.longdouble:
-        table = table.astype(np.float64)
     nodes: dict[str, Any] = {"id": pa.array(graph.ids)}
     names, label = _label_column(labels, n, table.shape[1], classes)
     if names is None:

@@ -228,19 +228,11 @@ def check_path(path: Any, name: str = "path") -> Path:
     """A place in the file system."""
     try:
         text = os.fspath(path)
-        raw = text.encode()
+        if "\0" not in text and text.encode():
+            return Path(text)
     except Exception:  # no path, or one with half a character
-        raise SnapsError(f"'{name}' must be a path, got {shown(path)}") from None
-    if b"\0" in raw:
-        raise SnapsError(f"'{name}' must be a path, got {shown(text)}")
-    if max(map(len, raw.split(b"/"))) > 255 or len(raw) > 4095:
-        raise SnapsError(f"'{name}' must have names of at most 255 bytes, got {shown(text)}")
-    if not os.path.isabs(text):
-        try:
-            os.getcwd()
-        except OSError:
-            raise SnapsError(f"'{name}' must be a whole path: the current folder is gone") from None
-    return Path(text)
+        pass
+    raise SnapsError(f"'{name}' must be a path, got {shown(path)}")
 
 
 @calm

@@ -54,18 +54,6 @@ def _options(
     pass
 
 
-def _prepare_streams() -> None:
-    """A stream that is closed stays silent, one of few characters shows the others escaped."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:  # else the next file to be written would be taken for it
-            os.open(os.devnull, os.O_RDWR)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
     print(f"snaps: note: {message}", file=sys.stderr)
 
@@ -76,7 +64,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
     # Threads that wait for work should sleep: by default they spin, and processors with them.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    _prepare_streams()
     given = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
@@ -85,8 +72,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         warnings.showwarning = _show_warning
         try:
             code = app(given, prog_name="snaps", standalone_mode=False)
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
         except BrokenPipeError:  # who read stdout has gone, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
@@ -96,11 +82,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             usage = getattr(error, "format_message", None)  # of typer's own errors
             if usage is not None or isinstance(error, SnapsError):
                 text, code = f"error: {usage() if usage else error}", 2
-            elif isinstance(error, MemoryError):
-                text, code = f"error: not enough memory: {error}", 2
-            elif isinstance(error, OSError) and error.filename is None:
-                text, code = f"error: cannot write the output: {error.strerror or error}", 2
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             else:
                 kind = type(error).__name__
                 text, code = f"unexpected {kind}: {error} (--debug shows details)", 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_integer, check_path, check_seed
+from snaps._checks import check_alpha, check_integer, check_seed
 from snaps._errors import SnapsError
 from snaps._files import atomic_path
 from snaps._methods import methods
@@ -41,7 +41,6 @@ def run(
     check_alpha(alpha)
     check_seed(seed)
     check_integer(num_nodes, "nodes", low=200)
-    check_path(out, "--out")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -55,7 +55,7 @@ def reproduce(
     import os
     import sys
 
-    from snaps._checks import check_integer, check_path, check_seed
+    from snaps._checks import check_integer, check_seed
     from snaps._errors import SnapsError
     from snaps.reproduce import render
     from snaps.reproduce.catalogue import find
@@ -67,7 +67,6 @@ def reproduce(
         find(name)
     if files and "images" not in wanted:
         raise SnapsError(f"'--file' must go with the table 'images', got {table!r}")
-    check_path(out, "--out")
     setting = Setting(
         Store(runs),
         data_dir,
