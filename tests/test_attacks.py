@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-import fuzz
+import fuzz_arrays as fuzz
 import small
 import snaps
 from small import CALIB, EDGES, FEATURES, LABELS, NAMES, NUM_NODES, PROBS, complaint
@@ -77,9 +77,9 @@ ARRAYS = {
         probs=torch.ones(N, 3, dtype=torch.cfloat).conj()
     ),
     "'edges' must be a valid sparse tensor: negative axis 0 index: -5": lambda: snaps.Graph(
-        fuzz._broken_tensor("coo")
+        fuzz.broken_tensor("coo")
     ),
-    "'edges' must be a valid sparse tensor: ": lambda: snaps.Graph(fuzz._broken_tensor("csr")),
+    "'edges' must be a valid sparse tensor: ": lambda: snaps.Graph(fuzz.broken_tensor("csr")),
     "'edges' must be a sparse tensor in COO, CSR or CSC, got bsr": lambda: snaps.Graph(
         torch.eye(60).to_sparse_bsr((2, 2))
     ),
