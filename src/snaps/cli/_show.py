@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 def status(text: str) -> Any:
     """A spinner on stderr while something runs, if there is somebody to see it."""
+    from contextlib import nullcontext
+
     from rich.console import Console
 
-    return Console(stderr=True).status(text)
+    console = Console(stderr=True)
+    return console.status(text) if console.is_terminal else nullcontext()
 
 
 def bar(label: str, total: int) -> Any:
