@@ -43,8 +43,9 @@ def calibrated(method=None, *, named=False, **options):
 
 
 def write(folder, *, labels=LABELS, roles=ROLES, **options):
-    """A graph folder with string ids."""
+    """A graph folder with string ids, to be changed at will: it has no manifest."""
     write_folder(folder, graph(ids=NAMES, **options), PROBS, labels, roles)
+    (Path(folder) / "manifest.json").unlink()
     return folder
 
 

@@ -140,7 +140,7 @@ def test_nothing_is_unpickled(tmp_path, kind):
     bomb = np.array([Bomb(str(trace))], object)
     with open(path, "wb") as file:
         if kind == "npz":
-            np.savez(file, header=bomb, own=bomb)
+            np.savez(file, header=bomb, adj_indptr=bomb, adj_indices=bomb)
         elif kind == "npy":
             np.save(file, bomb)
         else:

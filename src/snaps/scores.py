@@ -178,7 +178,7 @@ class SAPS(Score):
 
         ranks = rank_table(probs)
         top = probs.max(axis=1, keepdims=True)
-        return np.where(ranks == 1, draws * top, top + (ranks - 2 + draws) * self.weight)
+        return np.where(ranks == 1, draws * top, top + (ranks - 2 + draws) * float(self.weight))
 
 
 @dataclass(frozen=True)

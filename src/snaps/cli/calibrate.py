@@ -52,7 +52,7 @@ def calibrate(
     they are found by id in a folder that may have grown, and the threshold is set anew there.
     """
     from snaps._files import check_apart, check_writable
-    from snaps._parquet import folder_files
+    from snaps._manifest import folder_files
     from snaps.cli._options import calibrate_folder, make_estimator, read
     from snaps.cli._show import describe, finite, print_estimator
 

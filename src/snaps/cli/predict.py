@@ -71,7 +71,7 @@ def predict(
     """
     from snaps._errors import SnapsError
     from snaps._files import check_apart, check_writable
-    from snaps._parquet import folder_files
+    from snaps._manifest import folder_files
     from snaps._progress import shown
     from snaps.cli._options import asked_nodes, calibrate_folder, make_estimator, read
     from snaps.cli._show import print_prediction, summarise
