@@ -89,8 +89,8 @@ def test_demo_as_a_program(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert all(name in done.stdout for name in ("APS", "RAPS", "DAPS", "SNAPS", "coverage"))
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    graph = {"d/graph/nodes.parquet", "d/graph/edges.parquet", "d/graph/features.npz"}
-    assert written == {"d/demo.png", "d/sets.parquet", *graph}
+    graph = ("nodes.parquet", "edges.parquet", "features.npz", "manifest.json")
+    assert written == {"d/demo.png", "d/sets.parquet", *(f"d/graph/{name}" for name in graph)}
     assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "Next: snaps predict d/graph --alpha 0.05 --out sets.parquet" in done.stdout
 
@@ -328,6 +328,7 @@ def test_ids_that_are_numbers_and_part_files(here, run):
     ids = np.arange(NUM_NODES) * 10
     graph = small.graph(ids=ids)
     write_folder(here / "g", graph, PROBS, LABELS, small.ROLES)
+    (here / "g" / "manifest.json").unlink()
     for name in ("nodes", "edges"):
         path = here / "g" / f"{name}.parquet"
         table = pq.read_table(path)
