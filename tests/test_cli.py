@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import signal
@@ -217,6 +218,8 @@ def test_the_report_of_predict(here, run):
         "class_coverage": {str(y): hits for y, hits in truth["class_coverage"].items()},
         "group_coverage": None,
         "exchangeability": json.loads(json.dumps(cp.exchangeability(TEST).to_dict())),
+        "version": snaps.__version__,
+        "inputs": sha256(here / "g", "nodes", "edges"),
     }
 
 
@@ -683,10 +686,16 @@ def test_sets_on_stdout_as_a_program(here):
     assert done.returncode == 0 and read_csv(done.stdout.splitlines()) == as_text(sets)
 
 
+def sha256(folder, *names):
+    files = [folder / f"{name}.parquet" for name in names]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
 def test_a_parquet_file_tells_where_it_comes_from(here, run):
     predict(run, "--seed", 3)
-    told = pq.read_schema("sets.parquet").metadata
-    assert {key.decode(): value.decode() for key, value in told.items()} == {
+    told = {k.decode(): v.decode() for k, v in pq.read_schema("sets.parquet").metadata.items()}
+    assert json.loads(told.pop("snaps.inputs")) == sha256(here / "g", "nodes", "edges")
+    assert told == {
         "snaps.version": snaps.__version__,
         "snaps.method": "SNAPS",
         "snaps.score": "APS(randomized=True)",
@@ -695,6 +704,34 @@ def test_a_parquet_file_tells_where_it_comes_from(here, run):
         "snaps.calibration_nodes": "15",
         "snaps.tuning_nodes": "15",
     }
+
+
+def test_json_tells_where_it_comes_from(here, run):
+    """The version, and digests of the files that went in: a predictor is one of them."""
+    folder = sha256(here / "g", "nodes", "edges")
+    known = {"version": snaps.__version__, "inputs": folder}
+    model = json.loads(run("calibrate", "g", "--alpha", "0.2", "--out", "m.snaps", "--json")[1])
+    plain, again = predict(run, "--seed", 3), predict(run, "--with", "m.snaps")
+    judged = json.loads(run("evaluate", "g", "--splits", 2, "--alpha", 0.2, "--json")[1])
+    for report in (model, plain, judged):
+        assert known.items() <= report.items()
+    assert {"alpha": 0.2, "seed": 3, "calibration_nodes": 15}.items() <= plain.items()
+    assert judged["seed"] == 0 and judged["splits"] == 2
+    read = hashlib.sha256((here / "m.snaps").read_bytes()).hexdigest()
+    assert again["inputs"] == {**folder, "m.snaps": read}
+
+
+def test_a_folder_of_parts_has_one_digest(here, run):
+    """That of the lines which sha256sum prints of its files."""
+    whole = here / "g" / "edges.parquet"
+    parts = pq.read_table(whole)
+    whole.unlink()
+    whole.mkdir()
+    for part in range(2):
+        pq.write_table(parts.slice(45 * part, 45), whole / f"{part}.parquet")
+    lines = [f"{hash}  {name}\n" for name, hash in sha256(whole, "0", "1").items()]
+    found = predict(run)["inputs"]["edges.parquet"]
+    assert found == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 # ---- Names, weights and groups -------------------------------------------------------------------
@@ -867,6 +904,7 @@ def test_calibrate_then_predict_is_predict(here, run, options, data):
     assert told == {"out": "cp.snaps", **{key: report[key] for key in told if key != "out"}}
     os.remove("sets.parquet")
     again = json.loads(good(run("predict", "g", *WITH, "--json")))
+    assert again["inputs"].pop("cp.snaps")
     assert again == report and read_sets() == expected
     assert sorted(os.listdir(here)) == ["cp.snaps", "g", "sets.parquet"]
     assert (snaps.load("cp.snaps")._state.inputs is not None) == data

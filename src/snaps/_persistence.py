@@ -35,6 +35,7 @@ from snaps._parts import Context, Links, Similar
 from snaps._randomness import node_keys
 from snaps._roles import Groups, Roles
 from snaps._state import State
+from snaps._version import __version__
 from snaps.calibration import Calibration
 from snaps.graph import Graph
 from snaps.pooling import PARTS, FittedPooling
@@ -65,6 +66,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
     header: Header = {
         "format": FORMAT,
         "version": VERSION,
+        "snaps": __version__,
         "estimator": estimator.__name__,
         "parameters": _pack_parameters(state.params),
         "scorer": _pack_scorer(state.scorer),
