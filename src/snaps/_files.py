@@ -40,10 +40,18 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
 
 def _resolved(path: str | os.PathLike[str]) -> Path:
     """A path with links followed."""
+    place = check_path(path)
+    if not place.is_absolute():
+        check_working_directory()
+    return Path(os.path.realpath(place))
+
+
+def check_working_directory() -> None:
+    """The folder that a process runs in may have been deleted."""
     try:
-        return Path(os.path.realpath(check_path(path)))
+        os.getcwd()
     except OSError as error:
-        raise SnapsError(f"the working directory must exist: {error.strerror}") from error
+        raise SnapsError("the working directory must exist, got one that was deleted") from error
 
 
 def check_apart(outputs: Mapping[str, Any], inputs: Iterable[Path]) -> None:

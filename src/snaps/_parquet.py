@@ -17,11 +17,16 @@ from snaps._errors import NotEnoughMemory, SnapsError, SnapsWarning
 from snaps._files import features_from_arrays, open_npz, unreadable
 from snaps._manifest import FEATURE_FILES, steady
 
-_FORMATS: dict[str, Any] = {
-    "csr": sp.csr_array, "csc": sp.csc_array, "bsr": sp.bsr_array, "coo": sp.coo_array,
-    "dia": sp.dia_array,
-}  # fmt: skip
-_CELL = 8  # bytes that a cell takes at least, once it is an array of ours
+# The formats of SciPy's sparse matrices, and the arrays of indices that each has.
+_FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "csr": (sp.csr_array, ("indices", "indptr")),
+    "csc": (sp.csc_array, ("indices", "indptr")),
+    "bsr": (sp.bsr_array, ("indices", "indptr")),
+    "coo": (sp.coo_array, ("row", "col")),
+    "dia": (sp.dia_array, ("offsets",)),
+}
+# Bytes that a value takes at least, as Arrow's and as ours; strings become Python's in between.
+_NUMBER, _TEXT = 16, 64
 
 
 class Columns:
@@ -62,23 +67,44 @@ class Columns:
     def __contains__(self, name: str) -> bool:
         return name in self.types
 
+    def check_memory(self, names: list[str]) -> None:
+        """Refuse what no memory can hold: few bytes suffice to declare any number of equal rows."""
+        cost = [_TEXT if is_text(self.types[name]) else _NUMBER for name in names]
+        self._refuse(names, self._rows * sum(cost))
+
+    def _refuse(self, names: list[str], needed: int) -> None:
+        if needed > (limit := _memory()):
+            raise NotEnoughMemory(
+                f"cannot read '{self.path}': {' and '.join(names)} in {self._rows} rows take "
+                f"{needed / 1e9:.1f} GB of memory or more, and this machine has {limit / 1e9:.1f}"
+            )
+
+    def _table(self, names: list[str]) -> Any:
+        """The columns, as far as memory goes: lists may hold any number of equal values."""
+        import pyarrow as pa
+
+        scanner = self._data.scanner(columns=names)
+        parts, size = [], 0
+        for part in scanner.to_batches():
+            size += part.get_total_buffer_size()
+            self._refuse(names, 2 * size)  # Arrow's, and ours
+            parts.append(part)
+        return pa.Table.from_batches(parts, scanner.projected_schema)
+
     def read(self, names: list[str], *, nulls: bool = False) -> list[Any]:
         """Columns by name, as Arrow arrays."""
         for name in names:
             if name not in self.types:
                 found = ", ".join(self.types) or "none"
                 raise SnapsError(f"{self.file} must have a column '{name}', got {found}")
-        # Some bytes suffice to declare any number of equal rows.
-        if self._rows * len(names) * _CELL > (limit := _memory()):
-            raise NotEnoughMemory(
-                f"cannot read '{self.path}': its {self._rows} rows take more than the "
-                f"{limit / 1e9:.1f} GB of memory that this machine has"
-            )
+        self.check_memory(names)
         try:
-            table = self._data.to_table(names)
+            table = self._table(names)
             table.validate(full=True)
             if table.num_rows != self._rows:
                 raise ValueError("columns of unlike length")
+        except NotEnoughMemory:
+            raise
         except Exception as error:
             raise self._unreadable(error) from error
         columns = [column.combine_chunks() for column in table.columns]
@@ -212,6 +238,7 @@ def _read_graph(root: Path, weighted: bool) -> dict[str, Any]:
     ids = check_ids(nodes.ids("id"), nodes.title("id"))
     if len(ids) == 0:
         raise SnapsError(f"'{nodes.path}' must hold at least one node, got none")
+    edges.check_memory([name for name in ("src", "dst") if name in edges])
     ends = [locate(ids, edges.ids(name), edges.title(name)) for name in ("src", "dst")]
     weights = None
     if weighted:
@@ -276,17 +303,18 @@ def _read_npy(path: Path) -> np.ndarray:
 def _scipy_features(arrays: Mapping[str, np.ndarray], path: Path, num_nodes: int) -> sp.csr_array:
     """A matrix that `scipy.sparse.save_npz` wrote, in any of its formats."""
     try:
-        kind, shape = arrays["format"].item(), tuple(arrays["shape"].tolist())
+        kind = arrays["format"].item()
         kind = kind.decode("ascii") if isinstance(kind, bytes) else kind
+        names = _FORMATS[kind][1]
+        shape, *index = (arrays[name] for name in ("shape", *names))
+        if any(array.dtype.kind not in "iu" for array in (shape, *index)):
+            raise TypeError(
+                f"shape, {' and '.join(names)} must be integers"
+            )  # SciPy would cut floats
+        shape = tuple(shape.tolist())
         _check_rows(shape, path, num_nodes)  # before rows that are declared take memory
-        inside: Any
-        if kind in ("csr", "csc", "bsr"):
-            inside = arrays["data"], arrays["indices"], arrays["indptr"]
-        elif kind == "coo":
-            inside = arrays["data"], (arrays["row"], arrays["col"])
-        else:
-            inside = arrays["data"], arrays["offsets"]
-        matrix = _FORMATS[kind](inside, shape=shape)
+        inside = (arrays["data"], tuple(index)) if kind == "coo" else (arrays["data"], *index)
+        matrix = _FORMATS[kind][0](inside, shape=shape)
         if hasattr(matrix, "check_format"):
             matrix.check_format(full_check=True)
         return sp.csr_array(matrix)

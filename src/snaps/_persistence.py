@@ -233,7 +233,9 @@ def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, An
     keys = np.concatenate([calib.keys, tuning.keys, known.keys])
     if len(np.unique(keys)) < len(keys):
         raise SnapsError("calibration, tuning and known nodes must not overlap")
-    reference = arrays["reference"].astype(np.uint64)
+    reference = arrays["reference"]
+    if reference.ndim != 1 or reference.dtype != np.uint64:
+        raise SnapsError(f"'reference' must be a list of keys, got {reference.dtype}")
     roles = Roles(calib, tuning, known, reference, classes, groups, bool(header["paid"]))
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
         raise SnapsError("its nodes must be in its graph")
@@ -288,7 +290,8 @@ def _unpack_scorer(
     score, seed = _unpack_score(packed["score"]), int(packed["seed"])
     if packed["kind"] == "pooling":
         bias, weights = arrays["bias"], packed["weights"]
-        if bias.shape != (num_classes,) or not np.isfinite(bias).all():
+        finite = bias.dtype == np.float64 and np.isfinite(bias).all()
+        if bias.shape != (num_classes,) or not finite:
             raise SnapsError(f"'bias' must be finite of shape ({num_classes},), got {bias.shape}")
         if not weights or not set(weights) <= set(PARTS):
             raise SnapsError(f"'weights' must name some of {', '.join(PARTS)}")

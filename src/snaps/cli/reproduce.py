@@ -60,12 +60,14 @@ def reproduce(
 
     from snaps._checks import check_integer, check_seed
     from snaps._errors import SnapsError
+    from snaps._files import check_working_directory
     from snaps.cli._provenance import provenance
     from snaps.reproduce import render
     from snaps.reproduce.catalogue import find
     from snaps.reproduce.runner import Setting
     from snaps.reproduce.store import Store
 
+    check_working_directory()  # torch would end the process
     wanted = list(EXPERIMENTS) if table == "all" else [table]
     for name in wanted:
         find(name)
