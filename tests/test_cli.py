@@ -147,6 +147,44 @@ def test_a_reader_of_stdout_that_has_gone(here, command):
     assert (process.returncode, stderr) == (1, b"")
 
 
+@pytest.mark.parametrize(
+    "command", [PREDICT, EVALUATE, ["--version"], ["datasets", "list"]], ids=str
+)
+def test_standard_output_that_is_closed_or_full(here, command):
+    for redirect, why in ((">&-", "it is closed"), (">/dev/full", "No space left on device")):
+        done = shell("sh", "-c", f'"$@" {redirect}', "sh", SNAPS, *command)
+        told = f"snaps: error: cannot write to standard output: {why}\n"
+        assert (done.returncode, done.stdout) == (2, "")
+        assert [line for line in done.stderr.splitlines() if "note" not in line] == [told[:-1]]
+
+
+def test_standard_error_that_is_closed(here):
+    done = shell("sh", "-c", '"$@" 2>&-', "sh", SNAPS, *PREDICT)
+    assert done.returncode == 0 and done.stdout.endswith("wrote sets.parquet\n")
+    done = shell("sh", "-c", '"$@" 2>&-', "sh", SNAPS, "predict", "nowhere", "--out", "x.csv")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_standard_output_that_knows_ascii_alone(here):
+    labels = np.array(["rôt", "grün", "blå"])[LABELS]
+    groups = np.array(["größer", "kleiner"])[np.arange(NUM_NODES) % 2]
+    small.change(here / "g", "nodes", label=labels, region=groups)
+    options = ["--alpha", "0.2", "--classes", "rôt,grün,blå", "--group-by", "region"]
+    done = shell(SNAPS, *PREDICT, *options, env={"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gr\\xf6\\xdfer" in done.stdout
+
+
+def test_a_working_directory_that_is_gone(here):
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    gone = "snaps: error: the working directory must exist, got one that was deleted\n"
+    for command in (PREDICT, ["calibrate", "g", "--out", "m.snaps"], ["reproduce", "table1"]):
+        done = shell("sh", "-c", script, "sh", SNAPS, *command)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", gone)
+    absolute = ["predict", here / "g", "--out", here / "sets.parquet"]
+    assert shell("sh", "-c", script, "sh", SNAPS, *absolute).returncode == 0
+
+
 def test_completion_for_bash(here):
     script = shell("bash", "-c", f"{SNAPS} --show-completion; true")
     assert "complete -o default -F _snaps_completion snaps" in script.stdout

@@ -306,12 +306,10 @@ def _scipy_features(arrays: Mapping[str, np.ndarray], path: Path, num_nodes: int
         kind = arrays["format"].item()
         kind = kind.decode("ascii") if isinstance(kind, bytes) else kind
         names = _FORMATS[kind][1]
-        shape, *index = (arrays[name] for name in ("shape", *names))
-        if any(array.dtype.kind not in "iu" for array in (shape, *index)):
-            raise TypeError(
-                f"shape, {' and '.join(names)} must be integers"
-            )  # SciPy would cut floats
-        shape = tuple(shape.tolist())
+        rows, *index = (arrays[name] for name in ("shape", *names))
+        if any(array.dtype.kind not in "iu" for array in (rows, *index)):
+            raise TypeError(f"shape, {' and '.join(names)} must be integers")  # SciPy cuts floats
+        shape = tuple(rows.tolist())
         _check_rows(shape, path, num_nodes)  # before rows that are declared take memory
         inside = (arrays["data"], tuple(index)) if kind == "coo" else (arrays["data"], *index)
         matrix = _FORMATS[kind][0](inside, shape=shape)
