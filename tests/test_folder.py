@@ -124,15 +124,18 @@ def listed(kind, table=PROBS, size=-1):
         {"label": pa.array(LABELS, pa.int8())},
         {"label": pa.array(LABELS, pa.uint64())},
         {"role": pa.array(ROLES).dictionary_encode()},
-        {"role": pa.array(ROLES, pa.large_string())},
-        {"id": pa.array(NAMES, pa.large_string())},
+        {"role": pa.array(ROLES.tolist(), pa.large_string())},
+        {"id": pa.array(NAMES.tolist(), pa.large_string())},
         {"id": pa.array(NAMES).dictionary_encode()},
-        {"id": pa.array(NAMES).cast(pa.string_view())},
+        {"id": pa.array(NAMES.tolist(), pa.string_view())},
     ],
     ids=lambda columns: " ".join(f"{name} {array.type}" for name, array in columns.items()),
 )
 def test_column_types(tmp_path, columns):
-    small.change(small.write(tmp_path), "nodes", **columns)
+    try:
+        small.change(small.write(tmp_path), "nodes", **columns)
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this version of pyarrow does not write such a column")
     same_folder(read_folder(tmp_path), small.graph(ids=NAMES))
 
 
