@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -95,9 +96,11 @@ def disturb(
     times: int,
     moments: random.Random,
 ) -> Counter[str]:
-    """Kill work that takes so many seconds at many moments; what is found after each."""
+    """Kill work that takes so many seconds so many times; what is found after each."""
     seen: Counter[str] = Counter()
-    for turn in range(times):
+    for turn in count():
+        if seen["killed"] == times:
+            break
         if turn % 3 == 2:
             code = code_of(child(work, renames=turn // 3 % 6))
         else:
@@ -224,7 +227,9 @@ def reproduce(folder: Path, times: int, moments: random.Random) -> Counter[str]:
     seconds, expected = time.monotonic() - began, table("whole")
     seen: Counter[str] = Counter()
     runs, cells = "0", set[Path]()
-    for turn in range(times):
+    for turn in count():
+        if seen["killed"] == times:
+            break
         process = start(runs)
         time.sleep(moments.uniform(0.2 * seconds, seconds))
         if process.poll() is None:
@@ -257,5 +262,5 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as place:
             began = time.monotonic()
             seen = SCENES[name](Path(place), given.times, random.Random(given.seed))
-            told = ", ".join(f"{state} {count}" for state, count in sorted(seen.items()))
+            told = ", ".join(f"{state} {number}" for state, number in sorted(seen.items()))
             print(f"{name}: {told} ({time.monotonic() - began:.0f} s)", flush=True)
