@@ -910,6 +910,18 @@ def test_places_that_cannot_be_written(here, what, place, reason):
     assert complaint(lambda: write(7)) == "'path' must be a path, got 7"
 
 
+def test_names_of_files_may_have_255_bytes(here):
+    cp = small.calibrated()
+    cp.save("é" * 125 + ".suff")
+    assert snaps.load("é" * 125 + ".suff").alpha == cp.alpha
+    shown, rule = "x" * 27 + "..." + "x" * 28, "its name must have at most 255 bytes, got 256"
+    assert complaint(lambda: cp.save("x" * 256)) == f"cannot write '{shown}': {rule}"
+    assert complaint(lambda: read_folder("x" * 256)).endswith("': no such folder")
+    told = complaint(lambda: write_folder("x" * 256, small.graph(), PROBS))
+    assert told.startswith("cannot write 'xxx") and told.endswith(": File name too long")
+    assert complaint(lambda: snaps.load("x" * 256)).endswith("': File name too long")
+
+
 def test_a_folder_without_permission(here, monkeypatch):
     """Root may write anywhere, so the answer of the system is made up."""
     monkeypatch.setattr("os.access", lambda path, mode: False)

@@ -24,7 +24,7 @@ from snaps._checks.features import check_features, from_torch_sparse, is_torch_s
 from snaps._checks.ids import check_ids, locate
 from snaps._checks.matrices import check_matrix, scale_rows
 from snaps._errors import SnapsError
-from snaps._files import csr_from_arrays, features_from_arrays, read_npz
+from snaps._files import csr_from_arrays, features_from_arrays, open_npz
 from snaps._parquet import read_graph
 from snaps._randomness import node_keys
 
@@ -240,7 +240,8 @@ class Graph:
     def from_npz(cls, path: str | os.PathLike[str], **options: Any) -> Graph:
         """Read an .npz with `adj_indptr`, `adj_indices` and `x`, or `x_data`, `x_indices`,
         `x_indptr` and `x_shape`, or no features; `adj_data` are the weights of a weighted graph."""
-        return graph_from_arrays(read_npz(path), path, **options)
+        with open_npz(path) as arrays:
+            return graph_from_arrays(arrays, path, **options)
 
     @classmethod
     def from_parquet(
