@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import (
+    check_alpha,
     check_known,
     check_labels,
     check_number,
@@ -95,6 +96,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         header["elsewhere"] = not _all_here(state.inputs, roles)  # its threshold was kept
         if roles.groups is not None:
             arrays["groups"] = roles.groups.codes
+    header["arrays"] = sorted(arrays)
     text = json.dumps(header, default=_plain).encode()
     arrays["header"] = np.frombuffer(text, np.uint8)
     write_npz(path, arrays)
@@ -111,8 +113,9 @@ def _all_here(inputs: Inputs, roles: Roles) -> bool:
 
 def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
     packed = dict(parameters)
+    alpha = packed["alpha"]
     return packed | {
-        "alpha": str(packed["alpha"]),
+        "alpha": str(alpha if isinstance(alpha, float) else check_alpha(alpha)),
         "score": _pack_score(packed["score"]),
     }
 
@@ -210,6 +213,9 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[str, Header, Mapping[
             raise SnapsError(
                 f"cannot load '{path}': version {shown(version)}, this snaps reads {VERSION}{hint}"
             )
+        listed = header.get("arrays")
+        if not isinstance(listed, list) or {*listed, "header"} != set(arrays):
+            raise SnapsError(f"cannot load '{path}': it must hold the arrays that it lists")
         yield str(header.get("estimator")), header, arrays
 
 
