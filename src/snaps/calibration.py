@@ -33,8 +33,8 @@ def conformal_rank(n: int, alpha: float | Fraction) -> int:
     >>> conformal_rank(149, 0.18), math.ceil((1 - 0.18) * 150)
     (123, 124)
     """
-    n = check_integer(n, "n", low=0)
-    return math.ceil((1 - check_alpha(alpha)) * (n + 1))
+    n, level = check_integer(n, "n", low=0), check_alpha(alpha)
+    return n + 1 - level.numerator * (n + 1) // level.denominator
 
 
 def fewest_nodes(alpha: float | Fraction) -> int:

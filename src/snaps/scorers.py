@@ -153,9 +153,9 @@ class FittedMixing:
 
     def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:
         """The weighted sum."""
-        mixed = np.zeros_like(rows["own"])
+        mixed = self.weights["own"] * rows["own"]
         for name, weight in self.weights.items():
-            if weight:
+            if weight and name != "own":
                 mixed += weight * rows[name]
         return mixed
 

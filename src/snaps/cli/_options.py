@@ -121,9 +121,14 @@ def _weights(text: str | None, count: int, method: Method) -> Any:
     return tuple(numbers) if count > 1 else numbers[0]
 
 
-def read(folder: Path, *, group_by: str | None = None, weighted: bool = False) -> Folder:
-    """A graph folder, with a spinner."""
+def read(
+    folder: Path, *, group_by: str | None = None, weighted: bool = False
+) -> tuple[Folder, dict[str, str]]:
+    """A graph folder and the digests of its files, with a spinner."""
     from snaps._errors import SnapsError
+    from snaps._manifest import folder_files, steady
+    from snaps._parquet import check_folder
+    from snaps.cli._provenance import Digests
     from snaps.cli._show import status
     from snaps.folder import read_folder
 
@@ -132,8 +137,11 @@ def read(folder: Path, *, group_by: str | None = None, weighted: bool = False) -
             "'--group-by' must be a column that tells nothing of labels, and is known for every "
             f"node to predict, got {group_by!r}"
         )
-    with status(f"Reading {folder}"):
-        return read_folder(folder, columns=[group_by] if group_by else [], weighted=weighted)
+    columns = [group_by] if group_by else []
+    with status(f"Reading {folder}"), steady(check_folder(folder)):
+        digests = Digests(folder_files(folder)[:-1])
+        data = read_folder(folder, columns=columns, weighted=weighted)
+        return data, digests.get()
 
 
 def class_names(data: Folder, classes: str | None) -> Any:

@@ -23,11 +23,13 @@ def demo(
     folder that 'snaps predict' reads (graph/).
     """
     from snaps.cli._demo import run
+    from snaps.cli._provenance import provenance
     from snaps.cli._show import bar, print_comparison
 
     with bar("Demo", 5) as advance:
         result = run(out, num_nodes=nodes, alpha=alpha, seed=seed, advance=advance)
-    print_comparison(result.rows, result.splits, as_json)
+    about = {**provenance({}), "seed": seed, "splits": result.splits}
+    print_comparison(result.rows, about, as_json)
     if not as_json:
         print(f"Classifier accuracy {result.accuracy:.3f} on {result.description}")
         for path in result.files:

@@ -63,6 +63,7 @@ def evaluate(
     from snaps._errors import SnapsError
     from snaps._methods import COMPARED, methods
     from snaps.cli._options import class_names, read
+    from snaps.cli._provenance import provenance
     from snaps.cli._show import bar, print_comparison
     from snaps.similarity import similarity_graph
     from snaps.splits import evaluate_splits
@@ -74,7 +75,7 @@ def evaluate(
     compared = methods(COMPARED, k=k, seed=seed)
     for method in compared.values():
         method.scorer()
-    data = read(folder, weighted=weighted)
+    data, inputs = read(folder, weighted=weighted)
     pool = np.flatnonzero(data.labelled & np.isin(data.roles, ("", "calib", "test")))
     if pool.size < 2:
         raise SnapsError(f"'{folder}' must have two labelled nodes to split, got {pool.size}")
@@ -102,7 +103,8 @@ def evaluate(
     advice = None
     if goal is not None:
         advice = _advice(data, goal, alphas[0], k, seed, near, logits, names)
-    print_comparison(rows, splits, as_json, advice)
+    about = {**provenance(inputs), "seed": seed, "splits": splits}
+    print_comparison(rows, about, as_json, advice)
 
 
 def _advice(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,9 +72,10 @@ def predict(
     """
     from snaps._errors import SnapsError
     from snaps._files import check_apart, check_writable
-    from snaps._parquet import folder_files
+    from snaps._manifest import folder_files
     from snaps._progress import shown
     from snaps.cli._options import asked_nodes, calibrate_folder, make_estimator, read
+    from snaps.cli._provenance import Digests, provenance
     from snaps.cli._show import print_prediction, summarise
     from snaps.sets import check_output
 
@@ -109,17 +111,18 @@ def predict(
         if alpha is not None:
             estimator.set_params(alpha=alpha)
             estimator.scorer()
-    data = read(folder, group_by=group_by, weighted=weighted)
+    data, inputs = read(folder, group_by=group_by, weighted=weighted)
     if using is None:
         calibrate_folder(estimator, data, group_by=group_by, classes=classes, logits=logits)
     else:
+        inputs |= Digests([using]).get()
         with shown():
             _recalibrate(estimator, data, group_by, missing, threshold, logits)
     sets = estimator.predict_set(asked_nodes(data, estimator))
-    sets.write(out, metadata=_provenance(estimator))
+    sets.write(out, metadata=_metadata(estimator, inputs))
     if save is not None:
         estimator.save(save)
-    summary = summarise(estimator, data, sets, out)
+    summary = {**summarise(estimator, data, sets, out), **provenance(inputs)}
     if save is not None:
         summary["saved"] = str(save)
     print_prediction(summary, as_json)
@@ -159,11 +162,16 @@ def _recalibrate(
     )  # fmt: skip
 
 
-def _provenance(estimator: Any) -> dict[str, str]:
+def _metadata(estimator: Any, inputs: Mapping[str, str]) -> dict[str, str]:
     """Where the sets come from, for the metadata of a Parquet file."""
-    from snaps import __version__
+    import json
+
+    from snaps.cli._provenance import provenance
     from snaps.cli._show import describe
 
-    told = {"version": __version__, **describe(estimator)}
-    kept = ("version", "method", "score", "alpha", "seed", "calibration_nodes", "tuning_nodes")
+    told = {**describe(estimator), **provenance(inputs), "inputs": json.dumps(inputs)}
+    kept = (
+        "version", "method", "score", "alpha", "seed", "calibration_nodes", "tuning_nodes",
+        "inputs",
+    )  # fmt: skip
     return {f"snaps.{name}": str(told[name]) for name in kept}

@@ -179,7 +179,6 @@ def trained(name: str, model: str, draw: int, setting: Setting) -> Trained:
     cell = _logits_name(name, model, draw, setting)
     arrays = setting.store.read_arrays("logits", cell)
     if arrays is None:
-        setting.store.path("logits", cell, ".npz").unlink(missing_ok=True)
         _train_cell(name, model, draw, setting)
         arrays = setting.store.read_arrays("logits", cell)
         assert arrays is not None
