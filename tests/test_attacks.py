@@ -340,6 +340,12 @@ def test_extreme_features_count_like_others():
         )
 
 
+def test_means_of_the_largest_numbers_stay_numbers():
+    hub = [[0] * 49, list(range(1, 50))]
+    features = np.full((50, 2), np.finfo(float).max)
+    assert np.isfinite(snaps.structural_features(snaps.Graph(hub, features)).data).all()
+
+
 def test_far_positions_of_few_sets_take_no_memory():
     sets = snaps.PredictionSets(np.ones((2, 3), bool), nodes=[5, 2_000_000_000])
     assert sets.num_nodes == 2_000_000_001
