@@ -6,7 +6,7 @@ tuning nodes. Their labels never calibrate, which is why tuning costs no validit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -90,27 +90,28 @@ class Mixing:
         fitted = FittedMixing(score, self.seed, self.similar, self.linked, *self.grid[0])
         if len(self.grid) == 1:
             return fitted
-        rows = engine.rows([(part, tuning.keys) for part in fitted.parts.values()])
-        n = len(tuning.keys)
-        rank = conformal_rank(n, alpha)
-        if rank > n:
+        sizes = self.tuning_sizes(engine, tuning, alpha, score)
+        if sizes is None:
             lam, mu = self.fallback
-            warn_untuned(n, f"lam={lam:.3g}, mu={mu:.3g}")
-            return replace(fitted, lam=lam, mu=mu)
-        lam, mu = _smallest_sets(fitted.parts, rows, tuning, self.grid, rank)
+            warn_untuned(len(tuning), f"lam={lam:.3g}, mu={mu:.3g}")
+        else:
+            lam, mu = self.grid[int(np.argmin(sizes))]
         return replace(fitted, lam=lam, mu=mu)
 
+    def tuning_sizes(
+        self, engine: Engine, tuning: Evidence, alpha: Fraction, score: Score
+    ) -> Array | None:
+        """Labels in all sets of the tuning nodes, for each pair of the grid; None for too few."""
+        from snaps.kernels.splitting import mixed_sizes
 
-def _smallest_sets(
-    names: Iterable[str], rows: list[Array], tuning: Evidence, grid: Sequence[Pair], rank: int
-) -> Pair:
-    """The first pair of the grid with the smallest sets on the tuning nodes."""
-    from snaps.kernels.splitting import mixed_sizes
-
-    weights = mixing_weights(*np.array(grid).T)
-    table = np.stack([weights[name] for name in names], axis=1)
-    sizes = mixed_sizes(np.stack(rows), tuning.labels, table, rank)
-    return grid[int(np.argmin(sizes))]
+        rank = conformal_rank(len(tuning), alpha)
+        if rank > len(tuning):
+            return None
+        parts = FittedMixing(score, self.seed, self.similar, self.linked, *self.grid[0]).parts
+        rows = engine.rows([(part, tuning.keys) for part in parts.values()])
+        weights = mixing_weights(*np.array(self.grid).T)
+        table = np.stack([weights[name] for name in parts], axis=1)
+        return mixed_sizes(np.stack(rows), tuning.labels, table, rank)
 
 
 @dataclass(frozen=True)
