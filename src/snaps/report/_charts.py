@@ -53,11 +53,12 @@ def _path(points: Iterable[tuple[float, float]], kind: str, end: str = "") -> st
 
 def percent(value: float, digits: int = 1) -> str:
     """A share as a reader writes it: 95 %, 95.3 %, never 100 % for what is less."""
+    least = 10.0**-digits
     text = f"{100 * value:.{digits}f}"
     if float(text) == 100 and value < 1:
-        text = "> 99.9"
-    if float(text.strip("> ")) == 0 and value > 0:
-        text = "< 0.1"
+        text = f">\u00a0{100 - least:g}"
+    elif float(text) == 0 and value > 0:
+        text = f"<\u00a0{least:g}"
     return f"{text.removesuffix('.0')}\u00a0%"
 
 
@@ -165,7 +166,7 @@ def size_plot(sizes: Sizes, basic: Sizes | None, method: str, score: str) -> str
         for number, kind, x in pairs:
             height = (base - top) * (number / total) / peak
             marks.append(_rect(x, base - height, bar, height, f"bar {kind}"))
-            if kind == "ours" and number and slot > 34:
+            if kind == "ours" and number >= 0.005 * total and slot > 34:
                 shown = percent(number / total, 0)
                 marks.append(_text(x + bar / 2, base - height - 5, shown, "value"))
         marks.append(_text(middle, base + 16, name, "tick"))
@@ -184,16 +185,17 @@ def size_plot(sizes: Sizes, basic: Sizes | None, method: str, score: str) -> str
 
 
 def whisker(one: Slice, lowest: float, promised: float) -> str:
-    """A slice's coverage, the range that chance explains and the promise, for a cell of a table."""
+    """Where a slice's coverage should fall, where it fell, and the promise, for a table's cell."""
     width, height = 150, 18
 
     def x(value: float) -> float:
         return 6 + (max(value, lowest) - lowest) / (1 - lowest) * (width - 12)
 
-    marks = [_line(x(promised), 0, x(promised), height, "promised")]
+    marks = []
     if one.coverage is not None and one.low is not None and one.high is not None:
-        kind = "below" if one.high < promised else "fine"
-        marks.append(_line(x(one.low), height / 2, x(one.high), height / 2, f"range {kind}"))
+        kind = "below" if one.below else "fine"
+        marks.append(_rect(x(one.low), 3, x(one.high) - x(one.low), height - 6, "range"))
+        marks.append(_line(x(promised), 0, x(promised), height, "promised"))
         cx, cy = _n(x(one.coverage)), _n(height / 2)
         marks.append(f'<circle cx="{cx}" cy="{cy}" r="4.5" class="dot {kind}"/>')
     return (
@@ -237,9 +239,8 @@ def triangle_plot(weights: Weights, pair: tuple[float, float]) -> str:
         )
     x, y = spot(*pair)
     marks.append(f'<circle cx="{_n(x)}" cy="{_n(y)}" r="10" class="chosen"/>')
-    words = f"chosen: {min(weights.sizes):.2f}"
-    start = x < WIDTH / 2
-    marks.append(_halo(x + (15 if start else -15), y + 4, words, "start" if start else "end"))
+    marks.append(_line(x + 9, y - 5, WIDTH - 70, top + 42, "leader"))
+    marks.append(_text(WIDTH - 4, top + 34, f"chosen: {low:.2f}", "chosen", "end"))
     alone = {
         "own": _size_at(weights, (0.0, 0.0)),
         "similar": _size_at(weights, (1.0, 0.0)),
@@ -255,11 +256,6 @@ def triangle_plot(weights: Weights, pair: tuple[float, float]) -> str:
         + f"; worst {high:.2f}; chosen {low:.2f} with similar {pair[0]:.2f}, linked {pair[1]:.2f}."
     )
     return plot("triangle", top + height + 34, "How the weights were chosen", text, marks)
-
-
-def _halo(x: float, y: float, words: str, anchor: str) -> str:
-    """Text that stays readable on top of marks."""
-    return _text(x, y, words, "halo", anchor) + _text(x, y, words, "chosen", anchor)
 
 
 def _shade(size: float, low: float, high: float) -> int:
@@ -295,7 +291,7 @@ def line_plot(weights: Weights, name: str, chosen: float) -> str:
     marks += [f'<circle cx="{_n(x)}" cy="{_n(y)}" r="3" class="point"/>' for x, y in points]
     x, y = spot(chosen, weights.sizes[at.index(chosen)])
     marks.append(f'<circle cx="{_n(x)}" cy="{_n(y)}" r="8" class="chosen"/>')
-    marks.append(_halo(_keep(x, 45), y - 14, f"chosen: {low:.2f}", "middle"))
+    marks.append(_text(_keep(x, 45), y - 14, f"chosen: {low:.2f}", "chosen"))
     for weight in (0.0, 0.5, 1.0):
         marks.append(_text(left + weight * (right - left), base + 24, f"{weight:g}", "tick"))
     marks.append(_text((left + right) / 2, base + 42, f"weight of {name} nodes", "tick"))
@@ -338,7 +334,7 @@ def score_plot(scores: Scores) -> str:
         middle, many = sum(finite) / len(finite), len(scores.limits) > 1
         words = f"{len(finite)} thresholds" if many else f"threshold {finite[0]:.3f}"
         marks.append(_text(_keep(x(middle), 62), axis - reach - 16, words, "observed"))
-    marks.append(_text(left, axis - reach + 8, "true labels", "legend ours", "start"))
+    marks.append(_text(right, axis - reach + 8, "true labels", "legend ours", "end"))
     marks.append(_text(left, axis + reach, "other labels", "legend theirs", "start"))
     base = axis + reach + 16
     marks.append(_text(left, base, f"{low:.2f}", "tick", "start"))
@@ -360,15 +356,18 @@ def score_plot(scores: Scores) -> str:
 
 
 def weights_plot(parts: Mapping[str, float]) -> str:
-    """What each part weighs, as bars."""
-    left, row = 150.0, 26.0
-    most = max(abs(weight) for weight in parts.values()) or 1.0
-    marks = []
+    """What each part weighs, as bars; those below zero point to the left."""
+    row, right = 26.0, WIDTH - 50.0
+    low, high = min(0.0, *parts.values()), max(0.0, *parts.values())
+    left = 150.0 if low == 0 else 195.0
+    unit = (right - left) / ((high - low) or 1.0)
+    zero = left - low * unit
+    marks = [_line(zero, 4, zero, 8 + row * len(parts), "axis")]
     for place, (name, weight) in enumerate(parts.items()):
-        y = 8 + place * row
-        length = (WIDTH - left - 60) * abs(weight) / most
-        marks.append(_text(left - 10, y + 13, name.replace("_", " "), "legend", "end"))
-        marks.append(_rect(left, y, length, 18, f"bar part{place % 8}"))
-        marks.append(_text(left + length + 8, y + 13, f"{weight:.2f}", "value", "start"))
+        y, length = 8 + place * row, abs(weight) * unit
+        x, after = (zero - length, zero + 8) if weight < 0 else (zero, zero + length + 8)
+        marks.append(_text(140, y + 13, name.replace("_", " "), "legend", "end"))
+        marks.append(_rect(x, y, length, 18, f"bar part{place % 8}"))
+        marks.append(_text(after, y + 13, f"{weight:.2f}", "value", "start"))
     text = ", ".join(f"{name.replace('_', ' ')} {weight:.2f}" for name, weight in parts.items())
     return plot("weights", 12 + row * len(parts), "What each part weighs", f"{text}.", marks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,10 @@ from snaps._exchangeability import Exchangeability
 from snaps._inputs import Inputs
 from snaps._parts import Own, Scorer
 from snaps._state import State
-from snaps.calibration import Calibration, coverage_law
+from snaps.calibration import Calibration, coverage_interval, coverage_law
 from snaps.report._notes import Note, find_notes
 from snaps.scorers import Mixing
 
-CONFIDENCE = 0.99  # of the ranges that chance explains, as in `evaluate`
 _BINS = 48
 _LAW_POINTS = 161
 
@@ -113,7 +113,8 @@ class Sizes:
 class Slice:
     """Some of the nodes: how many, how often they are covered, how large their sets are.
 
-    `low` and `high` are the coverages that chance explains, given what was seen.
+    `low` and `high` are where the coverage of 99 % of fair runs falls if these nodes are like all
+    others that share their threshold.
     """
 
     name: str
@@ -122,6 +123,11 @@ class Slice:
     coverage: float | None = None
     low: float | None = None
     high: float | None = None
+
+    @property
+    def below(self) -> bool:
+        """Whether chance hardly explains so little coverage; an empty set can't have any."""
+        return self.low is not None and (self.coverage or 0) < self.low and self.size != 0
 
 
 @dataclass(frozen=True)
@@ -160,6 +166,8 @@ class Scores:
         True labels, and all other labels, by score between the edges.
     limits : list of (str, float or None)
         The threshold of each cell by its name; None is infinite.
+    at_most : int
+        Calibration nodes with their true label at or below their threshold.
     true_in, other_out : float or None
         Shares of true labels that are in the calibration nodes' sets, and of others that are not.
     """
@@ -168,6 +176,7 @@ class Scores:
     true: list[int]
     other: list[int]
     limits: list[tuple[str, float | None]]
+    at_most: int
     true_in: float | None
     other_out: float | None
 
@@ -222,7 +231,9 @@ def gather(subject: Subject) -> Facts:
     if evaluation is not None and calibration.kind == "calibration":
         law = _law(len(calibration), evaluation, subject.alpha)
     seen = truth >= 0 if evaluation is not None else np.ones(len(nodes), bool)
-    sliced = _Slices(mask[seen], truth[seen] if evaluation is not None else None)
+    sliced = _Slices(
+        mask[seen], truth[seen] if evaluation is not None else None, len(calibration), subject.alpha
+    )
     classes = [str(name) for name in roles.classes]
     groups = roles.groups
     degrees = subject.degrees
@@ -248,13 +259,17 @@ def gather(subject: Subject) -> Facts:
         law=law,
         sizes=_sizes(mask, truth),
         basic=_basic(subject, truth),
-        by_class=sliced.by(columns, classes),
+        by_class=sliced.by(columns, classes, _per_class(calibration)),
         by_degree=[] if degrees is None else sliced.by_degree(degrees[nodes][seen]),
         by_size=[] if sliced.truth is None else sliced.by_size(),
         by_group=(
             []
             if groups is None
-            else sliced.by(groups.codes[nodes][seen], [str(name) for name in groups.names])
+            else sliced.by(
+                groups.codes[nodes][seen],
+                [str(name) for name in groups.names],
+                np.bincount(calibration.groups, minlength=len(groups.names)),
+            )
         ),
         weights=weights,
         scores=_scores(subject),
@@ -316,31 +331,41 @@ def _basic(subject: Subject, truth: np.ndarray) -> Sizes | None:
 # -- for whom it is weaker -----------------------------------------------------------------------
 
 
+def _per_class(calibration: Calibration) -> np.ndarray | None:
+    """Calibration nodes of each class, where they set a threshold of its own."""
+    if not calibration.by_class:
+        return None
+    return np.bincount(calibration.labels, minlength=calibration.num_classes)
+
+
 @dataclass(frozen=True, eq=False)
 class _Slices:
     """Sets (m, K) and, where known, their true labels, to be cut in slices."""
 
     mask: np.ndarray
     truth: np.ndarray | None
+    n_calib: int
+    alpha: Fraction
 
-    def by(self, codes: np.ndarray, names: list[str]) -> list[Slice]:
-        """One slice per name; `codes` (m,) says whose a set is."""
+    def by(
+        self, codes: np.ndarray, names: list[str], n_calib: np.ndarray | None = None
+    ) -> list[Slice]:
+        """One slice per name; `codes` (m,) says whose a set is, `n_calib` who set its threshold."""
         sizes = self.mask.sum(axis=1)
-        count = np.bincount(codes, minlength=len(names))
-        labels = np.bincount(codes, weights=sizes, minlength=len(names))
-        mean = np.divide(labels, count, out=np.full(len(count), np.nan), where=count > 0)
-        if self.truth is None:
-            return [
-                Slice(name, int(n), float(size) if n else None)
-                for name, n, size in zip(names, count, mean, strict=True)
-            ]
-        hits = self.mask[np.arange(len(self.mask)), self.truth]
-        hit = np.bincount(codes, weights=hits, minlength=len(names))
-        low, high = explained_by_chance(hit, count)
-        return [
-            Slice(name, n, mean[i], hit[i] / n, low[i], high[i]) if n else Slice(name, 0, None)
-            for i, (name, n) in enumerate(zip(names, count.tolist(), strict=True))
-        ]
+        count = np.bincount(codes, minlength=len(names)).tolist()
+        labels = np.bincount(codes, weights=sizes, minlength=len(names)).tolist()
+        hits = np.zeros(len(sizes))
+        if self.truth is not None:
+            hits = self.mask[np.arange(len(self.mask)), self.truth]
+        hit = np.bincount(codes, weights=hits, minlength=len(names)).tolist()
+        threshold_of = [self.n_calib] * len(names) if n_calib is None else n_calib.tolist()
+        out = []
+        for i, (name, n) in enumerate(zip(names, count, strict=True)):
+            seen: tuple[float, ...] = ()
+            if n and self.truth is not None:
+                seen = hit[i] / n, *_range(threshold_of[i], n, self.alpha)
+            out.append(Slice(name, n, labels[i] / n if n else None, *seen))
+        return out
 
     def by_degree(self, degrees: np.ndarray) -> list[Slice]:
         """Bands that double: 0, 1, 2 to 3, 4 to 7, ..."""
@@ -367,18 +392,13 @@ def _doubling(values: np.ndarray) -> np.ndarray:
 
 def _band(place: int) -> str:
     low, high = 2**place // 2, 2**place - 1
-    return str(low) if high <= low else f"{low:,} to {high:,}"
+    return str(low) if high <= low else f"{low:,}\u00a0to\u00a0{high:,}"
 
 
-def explained_by_chance(hits: Any, counts: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Clopper and Pearson's bounds on a probability, given hits among counts (99 %)."""
-    from scipy.special import betaincinv
-
-    hits, counts = np.asarray(hits, float), np.asarray(counts, float)
-    misses, tail = counts - hits, (1 - CONFIDENCE) / 2
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, tail), 0.0)
-    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - tail), 1.0)
-    return low, high
+@lru_cache
+def _range(n_calib: int, n: int, alpha: Fraction) -> tuple[float, float]:
+    """Where the coverage on n nodes falls; a threshold set by nobody lets everything in."""
+    return coverage_interval(n_calib, n, alpha) if n_calib else (1.0, 1.0)
 
 
 # -- weights and threshold -----------------------------------------------------------------------
@@ -434,9 +454,16 @@ def _scores(subject: Subject) -> Scores:
             (name, float(limit) if np.isfinite(limit) else None)
             for name, limit in zip(names, limits.reshape(-1), strict=True)
         ],
+        int((true <= _own_limits(calibration, limits)).sum()),
         true_in,
         other_out,
     )
+
+
+def _own_limits(calibration: Calibration, limits: np.ndarray) -> np.ndarray:
+    """The threshold of each calibration node."""
+    group = 0 if calibration.groups is None else calibration.groups
+    return limits[group, calibration.labels if calibration.by_class else 0]
 
 
 def _share(which: np.ndarray) -> float | None:

@@ -169,8 +169,9 @@ def _isolated(state: State, inputs: Inputs, nodes: np.ndarray) -> list[Note]:
             what = words[type(part.over)]
             text = (
                 f"{alone:,} of {len(nodes):,} predicted nodes have no {what}: there the node's own "
-                "score stands in for theirs. The promise holds; such sets tend to be larger."
+                "score stands in for theirs. The promise speaks of all nodes together"
             )
+            text += "; the table by links shows how these fare." if what == "links" else "."
             notes.append(Note(f"Nodes without {what}", text))
     return notes
 

@@ -149,7 +149,7 @@ def _promise(facts: Facts) -> str:
     what = (
         f"{_count(facts.n_nodes, 'node')} got a set of labels instead of one guess. The promise is "
         f"that the true label is in the set for <strong>{percent(facts.promised)}</strong> of such "
-        f"nodes{scope}, whatever the classifier is worth."
+        f"nodes{scope}, however good or bad the classifier is."
     )
     if not facts.n_nodes:
         what = "Every node of the graph calibrated, tuned or was known: none is left to predict."
@@ -182,11 +182,11 @@ def _verdict(facts: Facts) -> str:
     assert told is not None
     if told["coverage_interval"] is None:
         counted = [one for one in facts.by_group or facts.by_class if one.n]
-        below = [one for one in counted if one.high is not None and one.high < facts.promised]
+        below = [one for one in counted if one.below]
         what = "groups" if facts.by_group else "classes"
         return (
-            f"Of {len(counted)} {what}, {len(counted) - len(below)} are covered as promised within "
-            "what chance explains."
+            f"Of {len(counted):,} {what} with nodes to look at, {len(counted) - len(below):,} are "
+            "covered as they should be: not below where 99 % of fair runs fall."
         )
     low, high = told["coverage_interval"]
     ends = (
@@ -327,8 +327,9 @@ def _slices(facts: Facts) -> str:
     known = facts.evaluation is not None
     lead = (
         "The promise speaks of all nodes together, so some kinds of nodes may be covered less than "
-        f"{percent(facts.promised)} and others more. The dot is what was observed, the bar what "
-        "chance explains (99 %), the dashed line the promise. "
+        f"{percent(facts.promised)} and others more. The dot is what was observed, the bar where "
+        "99 % of fair runs would fall if these nodes were like all others, the dashed line the "
+        "promise. "
         f"{_weakest(facts)}"
         if known
         else "Labels are not known here, so only the size of the sets can be compared: large sets "
@@ -356,16 +357,17 @@ def _slices(facts: Facts) -> str:
 
 
 def _weakest(facts: Facts) -> str:
-    below = [one for one in facts.by_class if one.high is not None and one.high < facts.promised]
+    below = [one for one in facts.by_class if one.below]
     if not below:
-        return "No class lies below the promise by more than chance explains."
+        return "No class lies below its bar."
     worst = min(below, key=lambda one: one.coverage or 0)
-    count = "One class lies" if len(below) == 1 else f"{len(below)} classes lie"
+    count = "One class lies below its bar" if len(below) == 1 else (
+        f"{len(below)} classes lie below their bars"
+    )  # fmt: skip
     assert worst.coverage is not None
     text = (
-        f"{count} below it by more than chance explains; the weakest is "
-        f"<strong>{escape(worst.name)}</strong> with {percent(worst.coverage)} of "
-        f"{_count(worst.n, 'node')}."
+        f"{count}; the weakest is <strong>{escape(worst.name)}</strong> with "
+        f"{percent(worst.coverage)} of {_count(worst.n, 'node')}."
     )
     if facts.kind in ("calibration", "group"):
         text += " A threshold for each class (class_conditional) would mend that; the sets grow."
@@ -384,17 +386,20 @@ def _table(
         rows.sort(key=lambda one: (one.coverage is None, one.coverage))
     elif ordered:
         rows.sort(key=lambda one: (one.size is None, -(one.size or 0)))
-    lowest = min([one.low for one in rows if one.low is not None], default=0.0)
-    lowest = min(0.95 * lowest, facts.promised - 0.05)
+    # Small slices may lie anywhere: their bars are cut off rather than all others squeezed.
+    seen = [one.coverage for one in rows if one.coverage is not None and one.n >= 30]
+    lowest = max(min([*seen, 1 - 2 * facts.alpha]) - facts.alpha, 0.0)
     largest = max([one.size for one in rows if one.size is not None], default=1.0)
-    head = [what, "Nodes", *(["Coverage", ""] if known else []), "Labels per set", ""]
+    sized = slices is not facts.by_size
+    head = [what, "Nodes", *(["Coverage", ""] if known else [])]
+    head += ["Labels per set", ""] if sized else []
     cells = "".join(
         f'<th scope="col"{" class=n" if name in ("Nodes", "Coverage", "Labels per set") else ""}>'
         f"{name or hidden}</th>"
         for name in head
         for hidden in ('<span class="hidden">as a plot</span>',)
     )
-    body = [_row(one, known, max(lowest, 0.0), facts.promised, largest) for one in rows]
+    body = [_row(one, facts, lowest, largest if sized else None) for one in rows]
     parts = [body[:_ROWS], body[_ROWS:]]
     table = (
         f'<table class="slices"><thead><tr>{cells}</tr></thead><tbody>'
@@ -408,17 +413,18 @@ def _table(
     return f"<div><h3>By {what[0].lower()}{what[1:]}</h3>{_p(why, kind='why')}{table}</div>"
 
 
-def _row(one: Slice, known: bool, lowest: float, promised: float, largest: float) -> str:
-    below = one.high is not None and one.high < promised
-    name = f'<th scope="row">{escape(one.name)}</th>'
-    cells = [name, f"<td class=n>{one.n:,}</td>"]
-    if known:
+def _row(one: Slice, facts: Facts, lowest: float, largest: float | None) -> str:
+    """`largest` is the size that a full bar stands for; None leaves sizes out."""
+    below = one.below
+    cells = [f'<th scope="row">{escape(one.name)}</th>', f"<td class=n>{one.n:,}</td>"]
+    if facts.evaluation is not None:
         shown = "none" if one.coverage is None else _share("slice", one.coverage)
-        mark = ' <span class="mark" title="below the promise by more than chance">▼</span>'
+        mark = ' <span class="mark" title="less than chance explains">▼</span>'
         cells.append(f"<td class=n>{shown}{mark if below else ''}</td>")
-        cells.append(f"<td>{whisker(one, lowest, promised)}</td>")
-    size = "none" if one.size is None else f"{one.size:.2f}"
-    cells += [f"<td class=n>{size}</td>", f"<td>{size_bar(one.size, largest)}</td>"]
+        cells.append(f"<td>{whisker(one, lowest, facts.promised)}</td>")
+    if largest is not None:
+        size = "none" if one.size is None else f"{one.size:.2f}"
+        cells += [f"<td class=n>{size}</td>", f"<td>{size_bar(one.size, largest)}</td>"]
     return f"<tr{' class=below' if below else ''}>{''.join(cells)}</tr>"
 
 
@@ -433,7 +439,7 @@ def _weights(facts: Facts) -> str:
         "given": "These weights were given, not chosen here.",
         "grid": f"{len(weights.pairs)} mixtures were compared on "
         f"{_count(facts.n_tune, 'tuning node')}, whose labels take no part in the threshold: the "
-        "mixture with the smallest sets there was chosen. Dark is small.",
+        "mixture with the smallest sets there was chosen.",
         "fit": f"They were fitted on {_count(facts.n_tune, 'tuning node')}, whose labels take no "
         "part in the threshold, so that the true labels there become likely.",
         "default": "There were too few tuning nodes to compare mixtures: usual weights were taken.",
@@ -472,6 +478,10 @@ def _weights_plot(facts: Facts) -> str:
             plot = line_plot(weights, "similar", lam)
         else:
             plot = triangle_plot(weights, (lam, mu))
+            return (
+                f"{plot}<figcaption>Labels per set of the tuning nodes for every mixture: the "
+                "stronger the colour, the smaller the sets.</figcaption>"
+            )
         return f"{plot}<figcaption>Labels per set of the tuning nodes.</figcaption>"
     if len(weights.parts) < 2:
         return ""
@@ -492,9 +502,10 @@ def _threshold(facts: Facts) -> str:
         limit = finite[0][1]
         out.append(
             _p(
-                f"The threshold is {_data('threshold', limit, f'{limit:.3f}')}: the score that "
-                f"{percent(facts.promised)} of the {_count(facts.n_calib, 'calibration node')} "
-                "(and one more, for safety) don't exceed with their true label."
+                f"The threshold is {_data('threshold', limit, f'{limit:.3f}')}: "
+                f"{facts.scores.at_most:,} of {_count(facts.n_calib, 'calibration node')} have "
+                "their true label at or below it. That is the promised share, rounded up for the "
+                "node to come."
             )
         )
     elif len(scores.limits) == 1:

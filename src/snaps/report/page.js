@@ -174,7 +174,7 @@
     $("rows").replaceChildren(...rows);
     $("found").textContent = `${found.length.toLocaleString("en")} of ${many(nodes.carried, "node")} found.`;
     const pages = Math.max(1, Math.ceil(found.length / PAGE));
-    $("page").textContent = `${Math.floor(first / PAGE) + 1} of ${pages}`;
+    $("page").textContent = `page ${Math.floor(first / PAGE) + 1} of ${pages}`;
     $("before").disabled = first === 0;
     $("after").disabled = first + PAGE >= found.length;
   }
@@ -336,14 +336,14 @@
       return out;
     }
     out.push(make("p", { class: "why", text: "The nearer and larger, the more weight. Filled: the classifier says the same as for this node; hollow: something else." }));
-    out.push(picture(place, there));
+    out.push(legend(there), picture(place, there));
     for (const kind of kinds) out.push(listed(place, kind));
     return out;
   }
 
   function picture(place, kinds) {
-    const [width, height] = [420, 300];
-    const [cx, cy] = [width / 2, height / 2 + 4];
+    const [width, height] = [420, 280];
+    const [cx, cy] = [width / 2, height / 2];
     const agrees = (other) => nodes.top[other] === nodes.top[place];
     const told = kinds.map(({ words, list }) =>
       `${list.length} ${words}, of which ${list.filter((one) => agrees(one.place)).length} agree`);
@@ -351,22 +351,21 @@
       "aria-label": `Neighbourhood of the node: ${told.join("; ")}. All are listed below.` });
     const sector = (2 * Math.PI) / kinds.length;
     const [lines, marks] = [draw("g", {}), draw("g", {})];
-    kinds.forEach(({ name, words, part, list, all }, which) => {
+    kinds.forEach(({ part, list }, which) => {
       const middle = kinds.length === 2 ? which * Math.PI + Math.PI : which * sector - Math.PI / 2;
-      const heaviest = list[0].share;
-      const spread = Math.min(sector * 0.86, list.length * 0.3);
+      const [heaviest, lightest] = [list[0].share, list[list.length - 1].share];
+      const most = kinds.length === 1 ? (sector * (list.length - 1)) / list.length : sector * 0.86;
+      const spread = Math.min(most, list.length * 0.32);
       list.forEach((one, rank) => {
         const turn = list.length === 1 ? 0 : (rank % 2 ? 1 : -1) * Math.ceil(rank / 2) / (list.length / 2);
         const angle = middle + (turn * spread) / 2;
-        const far = 0.62 + 0.38 * (1 - one.share / heaviest) + (rank % 2 ? 0.1 : 0);
-        const x = cx + Math.cos(angle) * far * 148;
-        const y = cy + Math.sin(angle) * far * 104;
+        const far = 0.6 + 0.4 * ((heaviest - one.share) / (heaviest - lightest || 1));
+        const x = cx + Math.cos(angle) * far * 190;
+        const y = cy + Math.sin(angle) * far * 128;
         const r = 4 + 4 * Math.sqrt(one.share / heaviest);
         lines.append(draw("line", { x1: cx, y1: cy, x2: x, y2: y, class: `part${part}` }));
         const same = agrees(one.place) ? "same" : "other";
-        const shape = name === "linked"
-          ? draw("rect", { x: x - r, y: y - r, width: 2 * r, height: 2 * r, rx: 1.5, class: `part${part} ${same}` })
-          : draw("circle", { cx: x, cy: y, r, class: `part${part} ${same}` });
+        const shape = mark(which, x, y, r, `part${part} ${same}`);
         shape.append(draw("title", {}, `${nodes.ids[one.place]}: ${nodes.classes[nodes.top[one.place]]}`));
         if (one.place < nodes.carried) {
           shape.classList.add("open");
@@ -374,14 +373,23 @@
         }
         marks.append(shape);
       });
-      const side = Math.cos(middle);
-      const anchor = side < -0.5 ? "start" : side > 0.5 ? "end" : "middle";
-      const x = anchor === "start" ? 4 : anchor === "end" ? width - 4 : cx;
-      const y = anchor === "middle" && Math.sin(middle) > 0 ? height - 6 : 12 + (anchor === "middle" ? 0 : 0);
-      marks.append(draw("text", { x, y, "text-anchor": anchor, class: `part${part}` }, `${all.toLocaleString("en")} ${words}`));
     });
     svg.append(lines, draw("circle", { cx, cy, r: 13, class: "self" }), marks);
     return svg;
+  }
+
+  const SHAPES = ["●", "■", "◆"];
+
+  function mark(which, x, y, r, kind) {
+    if (which % 3 === 0) return draw("circle", { cx: x, cy: y, r, class: kind });
+    const turn = which % 3 === 2 ? `rotate(45 ${x} ${y})` : "";
+    return draw("rect", { x: x - 0.9 * r, y: y - 0.9 * r, width: 1.8 * r, height: 1.8 * r, rx: 1, class: kind, transform: turn });
+  }
+
+  function legend(kinds) {
+    return make("ul", { class: "legend" }, ...kinds.map(({ words, part, all }, which) =>
+      make("li", {}, make("span", { class: `part${part}`, "aria-hidden": "true", text: SHAPES[which % 3] }),
+        ` ${all.toLocaleString("en")} ${words}`)));
   }
 
   function listed(place, { name, words, all, list }) {
@@ -395,13 +403,20 @@
         make("td", { text: short(nodes.classes[nodes.top[one.place]], 20) }),
         make("td", { text: labels.length ? labels.slice(0, 4).join(", ") + more : "empty" })));
     }
-    const head = make("tr", {}, ...["Node", "Weight", "Most likely", "Set"].map((text) => make("th", { scope: "col", text })));
+    const head = make("tr", {}, ...["Node", "Weight", "Most likely", "Set"].map((text) =>
+      make("th", { scope: "col", text, class: text === "Weight" ? "n" : "" })));
     const box = make("details", { class: "near" }, make("summary", { text: summary }));
     box.open = list.length > 0 && list.length <= 8;
     if (!list.length) box.append(make("p", { class: "why", text: "None: the node's own score takes this weight." }));
     else box.append(make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": words }, make("table", {}, make("thead", {}, head), body)));
     if (list.length < all) box.append(make("p", { class: "why", text: `The ${list.length} heaviest are listed.` }));
     return box;
+  }
+
+  /* A node to begin with: the first found that has several labels and neighbours of all kinds. */
+  function telling() {
+    const all = (place) => nodes.near.every((name) => nodes["count " + name][place]);
+    return found.find((place) => nodes.size[place] > 1 && all(place)) ?? found[0];
   }
 
   // ---- Addresses ----
@@ -419,7 +434,8 @@
       const heading = show(place);
       if (focus) {
         heading.focus({ preventScroll: true });
-        $("node").scrollIntoView({ block: "nearest" });
+        const { top } = heading.getBoundingClientRect();
+        if (top < 0 || top > innerHeight - 100) $("node").scrollIntoView();
       }
     } else {
       current = -1;
@@ -458,7 +474,7 @@
     }
     prepare();
     search();
-    if (!follow(false) && found.length) show(found[0]);
+    if (!follow(false) && found.length) show(telling());
     listen();
     $("waiting").hidden = true;
     $("browser").hidden = false;
