@@ -235,7 +235,6 @@ def gather(subject: Subject) -> Facts:
         mask[seen], truth[seen] if evaluation is not None else None, len(calibration), subject.alpha
     )
     classes = [str(name) for name in roles.classes]
-    groups = roles.groups
     degrees = subject.degrees
     weights = _weights(subject)
     columns = sliced.truth if sliced.truth is not None else inputs.probs[nodes].argmax(axis=1)
@@ -262,15 +261,7 @@ def gather(subject: Subject) -> Facts:
         by_class=sliced.by(columns, classes, _per_class(calibration)),
         by_degree=[] if degrees is None else sliced.by_degree(degrees[nodes][seen]),
         by_size=[] if sliced.truth is None else sliced.by_size(),
-        by_group=(
-            []
-            if groups is None
-            else sliced.by(
-                groups.codes[nodes][seen],
-                [str(name) for name in groups.names],
-                np.bincount(calibration.groups, minlength=len(groups.names)),
-            )
-        ),
+        by_group=_by_group(sliced, subject, seen),
         weights=weights,
         scores=_scores(subject),
         notes=find_notes(
@@ -329,6 +320,15 @@ def _basic(subject: Subject, truth: np.ndarray) -> Sizes | None:
 
 
 # -- for whom it is weaker -----------------------------------------------------------------------
+
+
+def _by_group(sliced: _Slices, subject: Subject, seen: np.ndarray) -> list[Slice]:
+    groups, calibrated = subject.state.roles.groups, subject.state.calibration.groups
+    if groups is None or calibrated is None:
+        return []
+    counts = np.bincount(calibrated, minlength=len(groups.names))
+    codes = groups.codes[subject.nodes][seen]
+    return sliced.by(codes, [str(name) for name in groups.names], counts)
 
 
 def _per_class(calibration: Calibration) -> np.ndarray | None:
