@@ -104,11 +104,11 @@ class Mixing:
         """Labels in all sets of the tuning nodes, for each pair of the grid; None for too few."""
         from snaps.kernels.splitting import mixed_sizes
 
+        parts = FittedMixing(score, self.seed, self.similar, self.linked, *self.grid[0]).parts
+        rows = engine.rows([(part, tuning.keys) for part in parts.values()])
         rank = conformal_rank(len(tuning), alpha)
         if rank > len(tuning):
             return None
-        parts = FittedMixing(score, self.seed, self.similar, self.linked, *self.grid[0]).parts
-        rows = engine.rows([(part, tuning.keys) for part in parts.values()])
         weights = mixing_weights(*np.array(self.grid).T)
         table = np.stack([weights[name] for name in parts], axis=1)
         return mixed_sizes(np.stack(rows), tuning.labels, table, rank)

@@ -449,9 +449,8 @@
   }
 
   function listen() {
-    const again = () => search();
-    $("filters").addEventListener("input", again);
-    $("filters").addEventListener("reset", () => setTimeout(again));
+    for (const kind of ["input", "change"]) $("filters").addEventListener(kind, search);
+    $("filters").addEventListener("reset", () => setTimeout(search)); // once the fields are reset
     $("filters").addEventListener("submit", (event) => {
       event.preventDefault();
       const wanted = $("find").value.trim();
