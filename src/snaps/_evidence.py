@@ -42,6 +42,10 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def some(self, chosen: np.ndarray) -> Self:
+        """Those at some places, or of a mask."""
+        return type(self)(self.ids[chosen], self.keys[chosen], self.labels[chosen])
+
     @cached_property
     def digest(self) -> bytes:
         """What tells two of them apart."""
@@ -57,3 +61,13 @@ class Labelled:
 
 class Evidence(Labelled):
     """Tuning or known nodes: the only labels that anything left of the wall may see."""
+
+    def joined(self, other: Evidence) -> Evidence:
+        """Both together."""
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        keys = np.concatenate([self.keys, other.keys])
+        order = np.argsort(keys, kind="stable")
+        ids = np.concatenate([self.ids, other.ids])
+        labels = np.concatenate([self.labels, other.labels])
+        return Evidence(ids[order], keys[order], labels[order])

@@ -66,7 +66,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         "version": VERSION,
         "estimator": estimator.__name__,
         "parameters": _pack_parameters(state.params),
-        "scorer": _pack_scorer(state.scorer),
+        "scorer": _pack_scorer(state.scorer, roles),
         "classes": roles.classes.tolist(),
         "by_class": calibration.by_class,
         "groups": None if roles.groups is None else list(roles.groups.names),
@@ -122,10 +122,15 @@ def _pack_score(score: Any) -> Header:
     return {"name": type(score).__name__, **asdict(score)}
 
 
-def _pack_scorer(scorer: Any) -> Header:
+def _pack_scorer(scorer: Any, roles: Roles) -> Header:
     packed: Header = {"score": _pack_score(scorer.score), "seed": scorer.seed}
     if isinstance(scorer, FittedPooling):
-        return packed | {"kind": "pooling", "k": scorer.k, "weights": scorer.weights}
+        return packed | {
+            "kind": "pooling",
+            "k": scorer.k,
+            "weights": scorer.weights,
+            "evidence": _whose(scorer.evidence, roles),
+        }
     similar = None if scorer.similar is None else asdict(scorer.similar)
     return packed | {
         "kind": "mixing",
@@ -133,6 +138,19 @@ def _pack_scorer(scorer: Any) -> Header:
         "linked": scorer.linked is not None,
         "weights": [scorer.lam, scorer.mu],
     }
+
+
+def _whose(evidence: Evidence, roles: Roles) -> str:
+    """Whose labels some evidence is; nobody's on a graph whose nodes are others."""
+    for name, nodes in _evidence_kinds(roles).items():
+        if evidence == nodes:
+            return name
+    raise AssertionError("evidence of neither known nor tuning nodes")
+
+
+def _evidence_kinds(roles: Roles) -> dict[str, Evidence]:
+    both = roles.known.joined(roles.tuning)
+    return {"known": roles.known, "known and tuning": both, "none": Evidence.none()}
 
 
 def _pack_data(inputs: Inputs, scorer: Any, arrays: Arrays) -> Header:
@@ -245,7 +263,7 @@ def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
         1 if groups is None else len(groups.names),
         bool(header["by_class"]),
     )
-    scorer = _unpack_scorer(header["scorer"], known, arrays, len(classes))
+    scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
     flags = [bool(header[name]) for name in ("given", "tuned", "weighted", "apart")]
     return State(params, inputs, roles, scorer, calibration, *flags)
 
@@ -269,7 +287,7 @@ def _unpack_nodes(kind: type[Kind], name: str, arrays: Arrays, num_classes: int)
     return nodes
 
 
-def _unpack_scorer(packed: Header, known: Evidence, arrays: Arrays, num_classes: int) -> Any:
+def _unpack_scorer(packed: Header, roles: Roles, arrays: Arrays, num_classes: int) -> Any:
     score, seed = _unpack_score(packed["score"]), int(packed["seed"])
     if packed["kind"] == "pooling":
         bias, weights = arrays["bias"], packed["weights"]
@@ -278,7 +296,8 @@ def _unpack_scorer(packed: Header, known: Evidence, arrays: Arrays, num_classes:
         if not weights or not set(weights) <= set(PARTS):
             raise SnapsError(f"'weights' must name some of {', '.join(PARTS)}")
         checked = {k: check_number(weights[k], "weights", low=-1e6) for k in weights}
-        return FittedPooling(score, seed, int(packed["k"]), known, checked, bias)
+        evidence = _evidence_kinds(roles)[packed["evidence"]]
+        return FittedPooling(score, seed, int(packed["k"]), evidence, checked, bias)
     if packed["kind"] != "mixing":
         raise SnapsError(f"'scorer' must be mixing or pooling, got {shown(packed['kind'])}")
     similar = None if packed["similar"] is None else Similar(**packed["similar"])

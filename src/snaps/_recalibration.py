@@ -152,8 +152,8 @@ class Recalibrating(Fitted):
         """Swap in the old parameters and threshold with another graph; of `roles`, the groups."""
         # Nodes that are only numbered are not those of before.
         apart, fitted = not inputs.graph.named, old.scorer
-        if apart and hasattr(fitted, "known"):
-            fitted = replace(fitted, known=Evidence.none())
+        if apart and hasattr(fitted, "evidence"):
+            fitted = replace(fitted, evidence=Evidence.none())
         calibration, names = old.calibration, ()
         if roles.groups is not None:
             names = roles.groups.names

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps.datasets import Dataset, load
+from snaps.graph import Graph
 from snaps.reproduce.protocol import draw_nodes, evaluate_draw
 from snaps.reproduce.store import Store, fingerprint
 
@@ -193,7 +194,22 @@ def context(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
     """The context graph of pooled evidence, and the processor time it took to make."""
     from snaps._context import context_features
 
-    return _near(name, setting, "context", context_features)
+    def features(graph: Graph) -> np.ndarray:
+        return context_features(graph.adjacency, summary(name, setting))
+
+    return _near(name, setting, "context", features)
+
+
+@lru_cache(maxsize=2)
+def _summary(name: str, data_dir: Path | None) -> np.ndarray:
+    from snaps._context import summary
+
+    return summary(_dataset(name, data_dir)[0].graph)
+
+
+def summary(name: str, setting: Setting) -> np.ndarray:
+    """The features of a dataset, summed up; the last two are kept in memory."""
+    return _summary(name, setting.data_dir)
 
 
 def _near(
