@@ -319,7 +319,7 @@ def test_every_node_is_packed_with_its_scores_and_set(name, tmp_path):
     assert (roles[TEST] == "predicted").all() and (roles[cp.calib_nodes_] == "calibration").all()
     assert (roles[cp.tune_nodes_] == "tuning").all() and (roles[cp.known_nodes_] == "known").all()
     told = cp.explain(int(TEST[7]))
-    for part, _ in nodes["parts"]:
+    for part, _, _ in nodes["parts"]:
         low, high = nodes["ranges"][part]
         row = nodes[f"score {part}"].reshape(400, 3)[TEST[7]]
         expected = told.parts[part]

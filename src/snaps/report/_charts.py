@@ -152,7 +152,7 @@ def size_bands(counts: Sequence[int], other: Sequence[int] | None) -> list[tuple
 def size_plot(sizes: Sizes, basic: Sizes | None, method: str, score: str) -> str:
     """Share of sets by their number of labels, beside the basic score's."""
     bands = size_bands(sizes.counts, None if basic is None else basic.counts)
-    total, base, top, left = sizes.n, 150.0, 26.0, 10.0
+    total, base, top, left = sizes.n, 158.0, 38.0, 10.0
     peak = max(max(ours, theirs) for _, ours, theirs in bands) / total
     slot = (WIDTH - 2 * left) / len(bands)
     bar = min(slot * (0.38 if basic else 0.7), 46)

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from snaps._parts import Mean
 from snaps._randomness import REPORT_STREAM, hashes
-from snaps.report._facts import Subject
+from snaps.report._facts import PARTS, Subject
 from snaps.scorers import FittedMixing
 
 MOST_NODES = 20_000
@@ -92,7 +92,11 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
         "ids": [str(name) for name in subject.inputs.graph.ids[listed].tolist()],
         "roles": ROLES,
         "additive": isinstance(scorer, FittedMixing),
-        "parts": [[name, float(scorer.weights[name])] for name in tables if name != "mixed"],
+        "parts": [
+            [name, float(scorer.weights[name]), PARTS.get(name, (name.replace("_", " "), ""))[0]]
+            for name in tables
+            if name != "mixed"
+        ],
         "ranges": ranges,
         "near": list(near),
         "byClass": calibration.by_class,

@@ -16,9 +16,27 @@ from snaps._exchangeability import Exchangeability
 from snaps._inputs import Inputs
 from snaps._parts import Own, Scorer
 from snaps._state import State
-from snaps.calibration import Calibration, coverage_interval, coverage_law
+from snaps.calibration import Calibration, coverage_interval, coverage_law, enough
 from snaps.report._notes import Note, find_notes
 from snaps.scorers import Mixing
+
+PARTS = {
+    "own": ("itself", "what the classifier says of the node itself"),
+    "similar": ("similar nodes", "the nodes with the most similar features"),
+    "linked": ("linked nodes", "the nodes it links to"),
+    "two_hop": ("links of links", "the nodes that its links link to"),
+    "context": ("nodes in a like context", "the nodes with similar features and surroundings"),
+    "propagated": ("known labels, by links", "known labels, propagated over the links"),
+    "propagated_context": (
+        "known labels, by context",
+        "known labels, propagated between nodes in a similar context",
+    ),
+    "regression": (
+        "regression on features",
+        "a linear model of known labels, from features in their context",
+    ),
+}
+"""What a part is to a node, in short and in a line; others go by their own names."""
 
 _BINS = 48
 _LAW_POINTS = 161
@@ -409,12 +427,12 @@ def _weights(subject: Subject) -> Weights:
     parts = {name: float(weight) for name, weight in state.scorer.weights.items()}
     if len(parts) == 1:
         return Weights(parts, "none", [], [])
-    if not isinstance(scorer, Mixing):
-        return Weights(parts, "fit", [], [])
-    if len(scorer.grid) == 1:
-        return Weights(parts, "given", [], [])
     alpha = check_alpha(state.params["alpha"])  # the level tuned for; it may have changed since
     tuning = state.roles.tuning
+    if not isinstance(scorer, Mixing):
+        return Weights(parts, "fit" if enough(len(tuning), alpha) else "default", [], [])
+    if len(scorer.grid) == 1:
+        return Weights(parts, "given", [], [])
     if state.apart or not state.tuned or len(subject.inputs.positions(tuning.keys)) < len(tuning):
         return Weights(parts, "kept", [], [])
     totals = scorer.tuning_sizes(subject.inputs, tuning, alpha, state.scorer.score)

@@ -24,7 +24,7 @@ from snaps.report._charts import (
     whisker,
 )
 from snaps.report._explorer import Explorer
-from snaps.report._facts import Facts, Sizes, Slice
+from snaps.report._facts import PARTS, Facts, Sizes, Slice
 
 _ROWS = 10  # of a table before the rest is folded away
 
@@ -34,15 +34,6 @@ METHODS = {
     "SNAPS": "each node's score, mixed with the means over its most similar nodes and its links",
     "EmbeddedSNAPS": "each item's score, mixed with the mean over its most similar items",
     "Pooled": "evidence about each node from many sides, multiplied and then scored",
-}
-PARTS = {
-    "own": "what the classifier says of the node itself",
-    "similar": "the nodes with the most similar features",
-    "linked": "the nodes it links to",
-    "two_hop": "the links of its links",
-    "context": "the nodes with similar features and surroundings",
-    "propagated": "known labels, propagated over the links",
-    "propagated_context": "known labels, propagated between nodes in a similar context",
 }
 _SCOPE = {
     "calibration": "",
@@ -442,7 +433,7 @@ def _weights(facts: Facts) -> str:
         "mixture with the smallest sets there was chosen.",
         "fit": f"They were fitted on {_count(facts.n_tune, 'tuning node')}, whose labels take no "
         "part in the threshold, so that the true labels there become likely.",
-        "default": "There were too few tuning nodes to compare mixtures: usual weights were taken.",
+        "default": "There were too few tuning nodes to choose on: usual weights were taken.",
         "kept": "These weights were chosen earlier, on another graph.",
     }
     out = [_p(f"{facts.method}: {METHODS.get(facts.method, 'a method of your own')}.")]
@@ -460,7 +451,7 @@ def _weights(facts: Facts) -> str:
                 (
                     name.replace("_", " "),
                     _data(f"weight-{name}", weight, f"{weight:.2f}"),
-                    PARTS.get(name, ""),
+                    PARTS.get(name, ("", ""))[1],
                 )
                 for name, weight in weights.parts.items()
             )

@@ -5,15 +5,6 @@
   const PAGE = 20; // rows of the list at a time
   const FEW = 6; // labels of a node shown at first
   const STEPS = 65535;
-  const WORDS = {
-    own: "itself",
-    similar: "similar nodes",
-    linked: "linked nodes",
-    two_hop: "links of links",
-    context: "nodes in a similar context",
-    propagated: "known labels, by links",
-    propagated_context: "known labels, by context",
-  };
   const $ = (id) => document.getElementById(id);
   const number = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits) : "∞");
   const percent = (share) => (share && share < 0.001 ? "< 0.1" : (100 * share).toFixed(1)) + " %";
@@ -273,9 +264,9 @@
       make("span", { class: "verdict", text: inside ? "in the set" : "out" }));
     const bars = make("dl", { class: "bars" });
     const at = (value) => (100 * (value - scale.low)) / scale.width;
-    nodes.parts.forEach(([part, weight], place_) => {
+    nodes.parts.forEach(([part, weight, words], order) => {
       const value = scoreOf(part, place, label);
-      const bar = make("span", { class: `fill part${place_ % 8}` });
+      const bar = make("span", { class: `fill part${order % 8}` });
       if (nodes.additive) {
         bar.style.left = at(Math.min(0, value)) + "%";
         bar.style.width = Math.abs(at(value) - at(0)) + "%";
@@ -285,7 +276,7 @@
         bar.style.width = half + "%";
       }
       const track = make("span", { class: nodes.additive ? "track" : "track centred" }, bar);
-      bars.append(line(WORDS[part] || part.replaceAll("_", " "), track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight));
+      bars.append(line(words, track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight));
     });
     const bar = make("span", { class: "fill mixed" });
     bar.style.left = at(Math.min(0, mixed)) + "%";
@@ -309,9 +300,8 @@
 
   // ---- Its neighbours ----
 
-  function neighboursOf(name, place) {
+  function neighboursOf(name, place, weight) {
     const [begin, end] = [nodes["start " + name][place], nodes["start " + name][place + 1]];
-    const weight = Math.abs(nodes.parts.find(([part]) => part === name)[1]);
     const out = [];
     for (let entry = begin; entry < end; entry++) {
       const share = nodes["share " + name][entry] / STEPS;
@@ -322,13 +312,12 @@
 
   function neighbourhood(place) {
     if (!nodes.near.length) return [];
-    const kinds = nodes.near.map((name) => ({
-      name,
-      words: WORDS[name] || name.replaceAll("_", " "),
-      part: nodes.parts.findIndex(([part]) => part === name) % 8,
-      all: nodes["count " + name][place],
-      list: neighboursOf(name, place),
-    }));
+    const kinds = nodes.near.map((name) => {
+      const order = nodes.parts.findIndex(([part]) => part === name);
+      const [, weight, words] = nodes.parts[order];
+      const list = neighboursOf(name, place, Math.abs(weight));
+      return { words, weight, list, part: order % 8, all: nodes["count " + name][place] };
+    });
     const there = kinds.filter((kind) => kind.list.length);
     const out = [make("h4", { text: "Whom it listens to" })];
     if (!there.length) {
@@ -337,7 +326,7 @@
     }
     out.push(make("p", { class: "why", text: "The nearer and larger, the more weight. Filled: the classifier says the same as for this node; hollow: something else." }));
     out.push(legend(there), picture(place, there));
-    for (const kind of kinds) out.push(listed(place, kind));
+    out.push(...kinds.map(listed));
     return out;
   }
 
@@ -387,13 +376,12 @@
   }
 
   function legend(kinds) {
-    return make("ul", { class: "legend" }, ...kinds.map(({ words, part, all }, which) =>
+    return make("ul", { class: "kinds" }, ...kinds.map(({ words, part, all }, which) =>
       make("li", {}, make("span", { class: `part${part}`, "aria-hidden": "true", text: SHAPES[which % 3] }),
         ` ${all.toLocaleString("en")} ${words}`)));
   }
 
-  function listed(place, { name, words, all, list }) {
-    const weight = nodes.parts.find(([part]) => part === name)[1];
+  function listed({ words, weight, all, list }) {
     const summary = `${many(all, words.replace(/s$/, ""), words)}, weight ${weight.toFixed(2)} together`;
     const body = make("tbody");
     for (const one of list) {
