@@ -46,12 +46,10 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
 
     Neighbours of theirs that are not carried come along with id, top label and set alone.
     """
-    near = _neighbours(subject)
-    tables = _tables(subject)
+    near, names = _neighbours(subject), _shown(subject)
     scores = subject.inputs.score(subject.state.scorer)
     mask = subject.contains(scores, np.arange(len(scores)))
-    tables = {"mixed": scores, **tables}
-    carried, beside = _carried(subject, show, near, len(tables))
+    carried, beside = _carried(subject, show, near, 1 + len(names))
     listed = np.concatenate([carried, beside])
     roles, truth, groups = _roles(subject), subject.truth, subject.state.roles.groups
     probs = subject.inputs.probs
@@ -70,11 +68,11 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
     if groups is not None:
         arrays["group"] = groups.codes[carried].astype(np.uint16)
     ranges = {}
+    tables = {"mixed": scores[carried], **_tables(subject, names, carried)}
     for name, table in tables.items():
-        chosen = table[carried]
-        low, high = (float(chosen.min()), float(chosen.max())) if chosen.size else (0.0, 0.0)
+        low, high = (float(table.min()), float(table.max())) if table.size else (0.0, 0.0)
         ranges[name] = [low, high]
-        arrays[f"score {name}"] = _rounded(chosen, low, high)
+        arrays[f"score {name}"] = _rounded(table, low, high)
     place = np.full(len(scores), -1, np.int64)
     place[listed] = np.arange(len(listed))
     for name, matrix in near.items():
@@ -94,8 +92,7 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
         "additive": isinstance(scorer, FittedMixing),
         "parts": [
             [name, float(scorer.weights[name]), PARTS.get(name, (name.replace("_", " "), ""))[0]]
-            for name in tables
-            if name != "mixed"
+            for name in names
         ],
         "ranges": ranges,
         "near": list(near),
@@ -104,19 +101,20 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
     return Explorer(_encode(header, arrays), len(carried), len(scores))
 
 
-def _tables(subject: Subject) -> dict[str, Array]:
-    """What each part says of every node and label: its score, or its evidence for the label."""
-    scorer, inputs = subject.state.scorer, subject.inputs
-    if len(scorer.parts) == 1:
-        return {}
+def _shown(subject: Subject) -> list[str]:
+    """Parts to show beside the score that they make together."""
+    weights = subject.state.scorer.weights
+    return [name for name in weights if name == "own" or weights[name]] if len(weights) > 1 else []
+
+
+def _tables(subject: Subject, names: Sequence[str], nodes: Array) -> dict[str, Array]:
+    """What each part says of some nodes' labels: its score, or its evidence for the label."""
+    scorer, parts = subject.state.scorer, subject.state.scorer.parts
     tables = {}
-    for name, part in scorer.parts.items():
-        weight = scorer.weights[name]
-        if name != "own" and not weight:
-            continue
-        table = scorer.shown(name, inputs.get(part))
+    for name in names:
+        table = scorer.shown(name, subject.inputs.get(parts[name])[nodes])
         if not isinstance(scorer, FittedMixing):
-            table = weight * (table - table.mean(axis=1, keepdims=True))
+            table = scorer.weights[name] * (table - table.mean(axis=1, keepdims=True))
         tables[name] = table
     return tables
 

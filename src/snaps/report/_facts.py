@@ -16,7 +16,7 @@ from snaps._exchangeability import Exchangeability
 from snaps._inputs import Inputs
 from snaps._parts import Own, Scorer
 from snaps._state import State
-from snaps.calibration import Calibration, coverage_interval, coverage_law, enough
+from snaps.calibration import Calibration, coverage_interval, coverage_pmf, enough
 from snaps.report._notes import Note, find_notes
 from snaps.scorers import Mixing
 
@@ -294,14 +294,14 @@ def gather(subject: Subject) -> Facts:
 def _law(n: int, evaluation: Evaluation, alpha: Fraction) -> Law:
     """The coverage distribution, around what was promised and what was observed."""
     m = evaluation["n"]
+    likely = coverage_pmf(n, m, alpha)
+    upto = np.cumsum(likely)
+    observed = round(evaluation["coverage"] * m)
+    left = min(int(np.searchsorted(upto, 1e-4)), observed)
+    right = max(int(np.searchsorted(upto, 1 - 1e-4)), observed)
+    hits = np.unique(np.linspace(left, right, _LAW_POINTS).round().astype(np.int64))
     low, high = evaluation["coverage_interval"]
-    law = coverage_law(n, m, alpha)
-    ends = law.ppf([1e-4, 1 - 1e-4]) / m
-    observed = evaluation["coverage"]
-    left, right = min(ends[0], observed), max(ends[1], observed)
-    hits = np.unique(np.linspace(left * m, right * m, _LAW_POINTS).round())
-    likely = law.pmf(hits)
-    return Law((hits / m).tolist(), (likely / likely.max()).tolist(), low, high)
+    return Law((hits / m).tolist(), (likely[hits] / likely.max()).tolist(), low, high)
 
 
 # -- how small the sets are ----------------------------------------------------------------------

@@ -96,20 +96,39 @@
   // ---- Finding ----
 
   function fill(select, any, entries) {
-    select.replaceChildren(new Option(any, ""), ...entries.map(([value, text]) => new Option(text, value)));
+    select.replaceChildren(
+      new Option(any, ""),
+      ...entries.map(([value, text]) => new Option(text, value)),
+    );
   }
 
   function prepare() {
     const { classes, roles } = nodes;
     const sizes = [...new Set(nodes.size.slice(0, nodes.carried))].sort((a, b) => a - b);
-    fill($("by-size"), "any number", sizes.map((size) => [size, size === 0 ? "none" : String(size)]));
+    fill(
+      $("by-size"),
+      "any number",
+      sizes.map((size) => [size, size === 0 ? "none" : String(size)]),
+    );
     const named = classes.map((name, label) => [label, short(name, 40)]);
     fill($("by-top"), "any", named);
     fill($("by-truth"), "any", named);
-    fill($("by-hit"), "any", [["hit", "in the set"], ["miss", "missed"], ["unknown", "not known"]]);
+    fill($("by-hit"), "any", [
+      ["hit", "in the set"],
+      ["miss", "missed"],
+      ["unknown", "not known"],
+    ]);
     const there = new Set(nodes.role);
-    fill($("by-role"), "any", roles.map((role, place) => [place, role]).filter(([place]) => there.has(place)));
-    const orders = [["large", "largest sets first"], ["small", "smallest sets first"], ["unsure", "least sure first"]];
+    fill(
+      $("by-role"),
+      "any",
+      roles.map((role, place) => [place, role]).filter(([place]) => there.has(place)),
+    );
+    const orders = [
+      ["large", "largest sets first"],
+      ["small", "smallest sets first"],
+      ["unsure", "least sure first"],
+    ];
     if (nodes.degree) orders.push(["links", "most links first"]);
     fill($("order"), "as in the graph", orders);
     $("by-truth").parentElement.hidden = $("by-hit").parentElement.hidden = !nodes.labelled;
@@ -155,15 +174,25 @@
       const truth = truthOf(place);
       const told = { hit: "✓ ", miss: "✗ ", unknown: "" }[outcome(place)];
       const text = truth < 0 ? "not known" : told + short(nodes.classes[truth], 20);
-      const set = labels.slice(0, 4).map((name) => short(name, 20)).join(", ");
+      const set = labels
+        .slice(0, 4)
+        .map((name) => short(name, 20))
+        .join(", ");
       const more = labels.length > 4 ? ` and ${labels.length - 4} more` : "";
-      const row = make("tr", {}, make("td", {}, link(place)), make("td", { text: set ? set + more : "empty" }),
-        make("td", { class: outcome(place), text }), make("td", { text: nodes.roles[nodes.role[place]] }));
+      const row = make(
+        "tr",
+        {},
+        make("td", {}, link(place)),
+        make("td", { text: set ? set + more : "empty" }),
+        make("td", { class: outcome(place), text }),
+        make("td", { text: nodes.roles[nodes.role[place]] }),
+      );
       if (place === current) row.setAttribute("aria-current", "true");
       return row;
     });
     $("rows").replaceChildren(...rows);
-    $("found").textContent = `${found.length.toLocaleString("en")} of ${many(nodes.carried, "node")} found.`;
+    $("found").textContent =
+      `${found.length.toLocaleString("en")} of ${many(nodes.carried, "node")} found.`;
     const pages = Math.max(1, Math.ceil(found.length / PAGE));
     $("page").textContent = `page ${Math.floor(first / PAGE) + 1} of ${pages}`;
     $("before").disabled = first === 0;
@@ -175,8 +204,19 @@
   function show(place) {
     current = place;
     const id = nodes.ids[place];
-    const heading = make("h3", { id: "node-heading", tabindex: "-1" }, "Node ", make("span", { text: id }));
-    $("node").replaceChildren(heading, about(place), setOf(place), ...reasons(place), ...neighbourhood(place));
+    const heading = make(
+      "h3",
+      { id: "node-heading", tabindex: "-1" },
+      "Node ",
+      make("span", { text: id }),
+    );
+    $("node").replaceChildren(
+      heading,
+      about(place),
+      setOf(place),
+      ...reasons(place),
+      ...neighbourhood(place),
+    );
     list();
     return heading;
   }
@@ -190,7 +230,10 @@
     }[outcome(place)];
     const facts = [
       ["Role", nodes.roles[nodes.role[place]]],
-      ["Classifier says", `${nodes.classes[nodes.top[place]]} (${percent(nodes.sure[place] / STEPS)})`],
+      [
+        "Classifier says",
+        `${nodes.classes[nodes.top[place]]} (${percent(nodes.sure[place] / STEPS)})`,
+      ],
       ["Truth", truth < 0 ? told : `${nodes.classes[truth]}: ${told}`],
     ];
     if (nodes.degree) facts.push(["Links", nodes.degree[place].toLocaleString("en")]);
@@ -205,26 +248,45 @@
   function setOf(place) {
     const labels = labelsOf(place);
     if (!labels.length) {
-      return make("p", { class: "set", text: "Its set is empty: no label fits well enough. Look at this node by hand." });
+      return make("p", {
+        class: "set",
+        text: "Its set is empty: no label fits well enough. Look at this node by hand.",
+      });
     }
     const chips = labels.map((label) => make("li", { text: nodes.classes[label] }));
-    return make("div", { class: "set" }, make("p", { text: labels.length === 1 ? "Its set holds one label:" : `Its set holds ${labels.length} labels:` }),
-      make("ul", { class: "chips" }, ...chips));
+    return make(
+      "div",
+      { class: "set" },
+      make("p", {
+        text:
+          labels.length === 1
+            ? "Its set holds one label:"
+            : `Its set holds ${labels.length} labels:`,
+      }),
+      make("ul", { class: "chips" }, ...chips),
+    );
   }
 
   function reasons(place) {
     const order = nodes.classes.map((_, label) => label);
-    order.sort((one, two) => scoreOf("mixed", place, one) - scoreOf("mixed", place, two) || one - two);
+    order.sort(
+      (one, two) => scoreOf("mixed", place, one) - scoreOf("mixed", place, two) || one - two,
+    );
     const scale = scales(place, order);
     const cards = make("ul", { class: "labels" });
     const shown = Math.max(FEW, Math.min(labelsOf(place).length + 2, 12));
     cards.append(...order.slice(0, shown).map((label) => card(place, label, scale)));
-    const why = nodes.parts.length === 0
-      ? "The score says how strange a label looks for this node. Labels up to the threshold (the line) are in the set."
-      : nodes.additive
-        ? "A score says how strange a label looks: to the node itself, and in the mean over other nodes. Mixed by weight, labels up to the threshold (the line) are in the set."
-        : "Bars to the right are evidence for a label, bars to the left against it. Together they make its score; labels up to the threshold (the line) are in the set.";
-    const out = [make("h4", { text: "Why these labels" }), make("p", { class: "why", text: why }), cards];
+    const why =
+      nodes.parts.length === 0
+        ? "The score says how strange a label looks for this node. Labels up to the threshold (the line) are in the set."
+        : nodes.additive
+          ? "A score says how strange a label looks: to the node itself, and in the mean over other nodes. Mixed by weight, labels up to the threshold (the line) are in the set."
+          : "Bars to the right are evidence for a label, bars to the left against it. Together they make its score; labels up to the threshold (the line) are in the set.";
+    const out = [
+      make("h4", { text: "Why these labels" }),
+      make("p", { class: "why", text: why }),
+      cards,
+    ];
     const rest = order.slice(shown);
     if (rest.length) {
       const button = make("button", { type: "button", text: `Show all ${order.length} labels` });
@@ -248,7 +310,8 @@
     let widest = 0;
     if (!nodes.additive) {
       for (const [name] of nodes.parts) {
-        for (const label of labels) widest = Math.max(widest, Math.abs(scoreOf(name, place, label)));
+        for (const label of labels)
+          widest = Math.max(widest, Math.abs(scoreOf(name, place, label)));
       }
     }
     const low = Math.min(...values);
@@ -260,8 +323,12 @@
     const inside = holds(place, label);
     const limit = limitOf(place, label);
     const mixed = scoreOf("mixed", place, label);
-    const name = make("p", { class: "name" }, make("strong", { text: nodes.classes[label] }),
-      make("span", { class: "verdict", text: inside ? "in the set" : "out" }));
+    const name = make(
+      "p",
+      { class: "name" },
+      make("strong", { text: nodes.classes[label] }),
+      make("span", { class: "verdict", text: inside ? "in the set" : "out" }),
+    );
     const bars = make("dl", { class: "bars" });
     const at = (value) => (100 * (value - scale.low)) / scale.width;
     nodes.parts.forEach(([part, weight, words], order) => {
@@ -276,7 +343,9 @@
         bar.style.width = half + "%";
       }
       const track = make("span", { class: nodes.additive ? "track" : "track centred" }, bar);
-      bars.append(line(words, track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight));
+      bars.append(
+        line(words, track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight),
+      );
     });
     const bar = make("span", { class: "fill mixed" });
     bar.style.left = at(Math.min(0, mixed)) + "%";
@@ -287,14 +356,21 @@
       mark.style.left = at(limit) + "%";
       track.append(mark);
     }
-    bars.append(line(nodes.parts.length ? "mixed score" : "score", track, `${number(mixed)} ${inside ? "≤" : ">"} ${number(limit)}`));
+    bars.append(
+      line(
+        nodes.parts.length ? "mixed score" : "score",
+        track,
+        `${number(mixed)} ${inside ? "≤" : ">"} ${number(limit)}`,
+      ),
+    );
     return make("li", { class: inside ? "in" : "out" }, name, bars);
   }
 
   function line(name, track, text, weight) {
     track.setAttribute("aria-hidden", "true");
     const term = make("dt", { text: name });
-    if (weight !== undefined && nodes.additive) term.append(make("small", { text: ` × ${weight.toFixed(2)}` }));
+    if (weight !== undefined && nodes.additive)
+      term.append(make("small", { text: ` × ${weight.toFixed(2)}` }));
     return make("div", {}, term, make("dd", {}, track, make("span", { class: "number", text })));
   }
 
@@ -321,10 +397,17 @@
     const there = kinds.filter((kind) => kind.list.length);
     const out = [make("h4", { text: "Whom it listens to" })];
     if (!there.length) {
-      out.push(make("p", { class: "why", text: "This node has no neighbours: it stands for itself." }));
+      out.push(
+        make("p", { class: "why", text: "This node has no neighbours: it stands for itself." }),
+      );
       return out;
     }
-    out.push(make("p", { class: "why", text: "The nearer and larger, the more weight. Filled: the classifier says the same as for this node; hollow: something else." }));
+    out.push(
+      make("p", {
+        class: "why",
+        text: "The nearer and larger, the more weight. Filled: the classifier says the same as for this node; hollow: something else.",
+      }),
+    );
     out.push(legend(there), picture(place, there));
     out.push(...kinds.map(listed));
     return out;
@@ -334,10 +417,16 @@
     const [width, height] = [420, 280];
     const [cx, cy] = [width / 2, height / 2];
     const agrees = (other) => nodes.top[other] === nodes.top[place];
-    const told = kinds.map(({ words, list }) =>
-      `${list.length} ${words}, of which ${list.filter((one) => agrees(one.place)).length} agree`);
-    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, class: "picture", role: "img",
-      "aria-label": `Neighbourhood of the node: ${told.join("; ")}. All are listed below.` });
+    const told = kinds.map(
+      ({ words, list }) =>
+        `${list.length} ${words}, of which ${list.filter((one) => agrees(one.place)).length} agree`,
+    );
+    const svg = draw("svg", {
+      viewBox: `0 0 ${width} ${height}`,
+      class: "picture",
+      role: "img",
+      "aria-label": `Neighbourhood of the node: ${told.join("; ")}. All are listed below.`,
+    });
     const sector = (2 * Math.PI) / kinds.length;
     const [lines, marks] = [draw("g", {}), draw("g", {})];
     kinds.forEach(({ part, list }, which) => {
@@ -346,7 +435,8 @@
       const most = kinds.length === 1 ? (sector * (list.length - 1)) / list.length : sector * 0.86;
       const spread = Math.min(most, list.length * 0.32);
       list.forEach((one, rank) => {
-        const turn = list.length === 1 ? 0 : (rank % 2 ? 1 : -1) * Math.ceil(rank / 2) / (list.length / 2);
+        const turn =
+          list.length === 1 ? 0 : ((rank % 2 ? 1 : -1) * Math.ceil(rank / 2)) / (list.length / 2);
         const angle = middle + (turn * spread) / 2;
         const far = 0.6 + 0.4 * ((heaviest - one.share) / (heaviest - lightest || 1));
         const x = cx + Math.cos(angle) * far * 190;
@@ -355,10 +445,14 @@
         lines.append(draw("line", { x1: cx, y1: cy, x2: x, y2: y, class: `part${part}` }));
         const same = agrees(one.place) ? "same" : "other";
         const shape = mark(which, x, y, r, `part${part} ${same}`);
-        shape.append(draw("title", {}, `${nodes.ids[one.place]}: ${nodes.classes[nodes.top[one.place]]}`));
+        shape.append(
+          draw("title", {}, `${nodes.ids[one.place]}: ${nodes.classes[nodes.top[one.place]]}`),
+        );
         if (one.place < nodes.carried) {
           shape.classList.add("open");
-          shape.addEventListener("click", () => { location.hash = hash(nodes.ids[one.place]); });
+          shape.addEventListener("click", () => {
+            location.hash = hash(nodes.ids[one.place]);
+          });
         }
         marks.append(shape);
       });
@@ -372,13 +466,30 @@
   function mark(which, x, y, r, kind) {
     if (which % 3 === 0) return draw("circle", { cx: x, cy: y, r, class: kind });
     const turn = which % 3 === 2 ? `rotate(45 ${x} ${y})` : "";
-    return draw("rect", { x: x - 0.9 * r, y: y - 0.9 * r, width: 1.8 * r, height: 1.8 * r, rx: 1, class: kind, transform: turn });
+    return draw("rect", {
+      x: x - 0.9 * r,
+      y: y - 0.9 * r,
+      width: 1.8 * r,
+      height: 1.8 * r,
+      rx: 1,
+      class: kind,
+      transform: turn,
+    });
   }
 
   function legend(kinds) {
-    return make("ul", { class: "kinds" }, ...kinds.map(({ words, part, all }, which) =>
-      make("li", {}, make("span", { class: `part${part}`, "aria-hidden": "true", text: SHAPES[which % 3] }),
-        ` ${all.toLocaleString("en")} ${words}`)));
+    return make(
+      "ul",
+      { class: "kinds" },
+      ...kinds.map(({ words, part, all }, which) =>
+        make(
+          "li",
+          {},
+          make("span", { class: `part${part}`, "aria-hidden": "true", text: SHAPES[which % 3] }),
+          ` ${all.toLocaleString("en")} ${words}`,
+        ),
+      ),
+    );
   }
 
   function listed({ words, weight, all, list }) {
@@ -387,17 +498,40 @@
     for (const one of list) {
       const labels = labelsOf(one.place).map((label) => short(nodes.classes[label], 20));
       const more = labels.length > 4 ? ` and ${labels.length - 4} more` : "";
-      body.append(make("tr", {}, make("td", {}, link(one.place)), make("td", { class: "n", text: percent(one.weight) }),
-        make("td", { text: short(nodes.classes[nodes.top[one.place]], 20) }),
-        make("td", { text: labels.length ? labels.slice(0, 4).join(", ") + more : "empty" })));
+      body.append(
+        make(
+          "tr",
+          {},
+          make("td", {}, link(one.place)),
+          make("td", { class: "n", text: percent(one.weight) }),
+          make("td", { text: short(nodes.classes[nodes.top[one.place]], 20) }),
+          make("td", { text: labels.length ? labels.slice(0, 4).join(", ") + more : "empty" }),
+        ),
+      );
     }
-    const head = make("tr", {}, ...["Node", "Weight", "Most likely", "Set"].map((text) =>
-      make("th", { scope: "col", text, class: text === "Weight" ? "n" : "" })));
+    const head = make(
+      "tr",
+      {},
+      ...["Node", "Weight", "Most likely", "Set"].map((text) =>
+        make("th", { scope: "col", text, class: text === "Weight" ? "n" : "" }),
+      ),
+    );
     const box = make("details", { class: "near" }, make("summary", { text: summary }));
     box.open = list.length > 0 && list.length <= 8;
-    if (!list.length) box.append(make("p", { class: "why", text: "None: the node's own score takes this weight." }));
-    else box.append(make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": words }, make("table", {}, make("thead", {}, head), body)));
-    if (list.length < all) box.append(make("p", { class: "why", text: `The ${list.length} heaviest are listed.` }));
+    if (!list.length)
+      box.append(
+        make("p", { class: "why", text: "None: the node's own score takes this weight." }),
+      );
+    else
+      box.append(
+        make(
+          "div",
+          { class: "scroll", tabindex: "0", role: "region", "aria-label": words },
+          make("table", {}, make("thead", {}, head), body),
+        ),
+      );
+    if (list.length < all)
+      box.append(make("p", { class: "why", text: `The ${list.length} heaviest are listed.` }));
     return box;
   }
 
@@ -427,10 +561,14 @@
       }
     } else {
       current = -1;
-      const text = nodes.carried < nodes.total
-        ? `There is no node ${short(id, 60)} among the ${nodes.carried.toLocaleString("en")} of ${nodes.total.toLocaleString("en")} nodes that this file carries. Ask for it by name when the report is written: --show, or show= in Python.`
-        : `There is no node ${short(id, 60)} in this graph.`;
-      $("node").replaceChildren(make("h3", { id: "node-heading", tabindex: "-1", text: "No such node" }), make("p", { role: "alert", text }));
+      const text =
+        nodes.carried < nodes.total
+          ? `There is no node ${short(id, 60)} among the ${nodes.carried.toLocaleString("en")} of ${nodes.total.toLocaleString("en")} nodes that this file carries. Ask for it by name when the report is written: --show, or show= in Python.`
+          : `There is no node ${short(id, 60)} in this graph.`;
+      $("node").replaceChildren(
+        make("h3", { id: "node-heading", tabindex: "-1", text: "No such node" }),
+        make("p", { role: "alert", text }),
+      );
       list();
     }
     return true;
@@ -447,8 +585,14 @@
       else if (found.length) location.hash = hash(nodes.ids[found[0]]);
       else location.hash = hash(wanted);
     });
-    $("before").addEventListener("click", () => { first -= PAGE; list(); });
-    $("after").addEventListener("click", () => { first += PAGE; list(); });
+    $("before").addEventListener("click", () => {
+      first -= PAGE;
+      list();
+    });
+    $("after").addEventListener("click", () => {
+      first += PAGE;
+      list();
+    });
     window.addEventListener("hashchange", () => follow(true));
   }
 
