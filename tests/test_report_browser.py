@@ -7,6 +7,7 @@ that need them are skipped.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from urllib.parse import quote
@@ -164,6 +165,8 @@ def test_a_real_graph(driver, tmp_path, data_dir):
     visit.until_node(node)
     shown = {one.text for one in visit.all(".chips li")}
     assert shown == {str(label) for label in cp.predict_set([node])[0]}
+    visit = Visit(driver, tmp_path / "r.html", "", PHONE)
+    assert visit.run("return document.documentElement.scrollWidth") <= PHONE[0]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -365,7 +368,15 @@ def test_accessibility(driver, tmp_path, name, size, dark):
     assert visit.run("return document.documentElement.scrollWidth") <= size[0]
 
 
-def test_it_prints(driver, page):
-    Visit(driver, page[1])
-    printed = driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
-    assert len(printed) > 10_000
+def test_it_prints_dark_on_white(driver, page):
+    visit = Visit(driver, page[1], dark=True)
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    ink = "return getComputedStyle(document.querySelector('h1')).color"
+    assert max(map(int, re.findall(r"\d+", visit.run(ink)))) < 80
+    assert not visit.find("#explorer").is_displayed() and visit.find("#law-title")
+    wide = "return document.documentElement.scrollWidth <= innerWidth"
+    assert visit.run(wide)
+    assert (
+        len(driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]) > 10_000
+    )
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

@@ -393,7 +393,9 @@ class Estimator(Recalibrating):
         scores, classes = inputs.score(state.scorer), state.roles.classes
         columns = node_columns(inputs.probs, scores, degrees, classes)
         roles, drawn = state.roles, self.calib_nodes_
-        if roles.paid:  # tuning nodes that were a part of the same draw tell as much
+        evidence = getattr(state.scorer, "evidence", roles.known)
+        # Tuning nodes of the same draw tell as much, unless their own labels moved their scores.
+        if roles.paid and not np.isin(roles.tuning.keys, evidence.keys).any():
             drawn = np.concatenate([drawn, self.tune_nodes_])
         return compare(columns, drawn, wanted, inputs.keys, self.seed)
 

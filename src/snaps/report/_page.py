@@ -382,14 +382,12 @@ def _table(
     lowest = max(min([*seen, 1 - 2 * facts.alpha]) - facts.alpha, 0.0)
     largest = max([one.size for one in rows if one.size is not None], default=1.0)
     sized = slices is not facts.by_size
-    head = [what, "Nodes", *(["Coverage", ""] if known else [])]
-    head += ["Labels per set", ""] if sized else []
-    cells = "".join(
-        f'<th scope="col"{" class=n" if name in ("Nodes", "Coverage", "Labels per set") else ""}>'
-        f"{name or hidden}</th>"
-        for name in head
-        for hidden in ('<span class="hidden">as a plot</span>',)
-    )
+    plot = '<th scope="col"{}><span class="hidden">as a plot</span></th>'
+    cells = f'<th scope="col">{what}</th><th scope="col" class=n>Nodes</th>'
+    if known:
+        cells += f'<th scope="col" class=n>Coverage</th>{plot.format("")}'
+    if sized:
+        cells += f'<th scope="col" class=n>Labels per set</th>{plot.format(" class=extra")}'
     body = [_row(one, facts, lowest, largest if sized else None) for one in rows]
     parts = [body[:_ROWS], body[_ROWS:]]
     table = (
@@ -415,7 +413,7 @@ def _row(one: Slice, facts: Facts, lowest: float, largest: float | None) -> str:
         cells.append(f"<td>{whisker(one, lowest, facts.promised)}</td>")
     if largest is not None:
         size = "none" if one.size is None else f"{one.size:.2f}"
-        cells += [f"<td class=n>{size}</td>", f"<td>{size_bar(one.size, largest)}</td>"]
+        cells += [f"<td class=n>{size}</td>", f"<td class=extra>{size_bar(one.size, largest)}</td>"]
     return f"<tr{' class=below' if below else ''}>{''.join(cells)}</tr>"
 
 
