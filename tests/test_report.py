@@ -485,6 +485,11 @@ def test_shares_are_not_rounded_to_certainty(share, words):
     assert percent(share).replace("\u00a0", " ") == words
 
 
+def test_promises_keep_their_digits(tmp_path):
+    cp = calibrate(snaps.SplitConformal(0.0125))
+    assert "98.75 % promised" in write(cp, tmp_path).text
+
+
 def test_many_sizes_are_joined_in_bands():
     counts = [1] * 21
     bands = size_bands(counts, None)

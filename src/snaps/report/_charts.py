@@ -62,6 +62,11 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{text.removesuffix('.0')}\u00a0%"
 
 
+def exactly(value: float) -> str:
+    """A share that was asked for, with all its digits."""
+    return f"{100 * value:.10g}\u00a0%"
+
+
 def _keep(x: float, half: float, left: float = 4, right: float = WIDTH - 4) -> float:
     """A label's middle, moved so that it stays inside."""
     return min(max(x, left + half), right - half)
@@ -106,7 +111,7 @@ def law_plot(law: Law, promised: float, observed: float) -> str:
     marks.append(f'<circle cx="{_n(x(observed))}" cy="{_n(base)}" r="6" class="observed"/>')
     side = 1 if observed >= promised else -1
     anchors = ("end", "start") if side > 0 else ("start", "end")
-    words = f"promised {percent(promised)}"
+    words = f"promised {exactly(promised)}"
     marks.append(_text(at - 6 * side, top - 8, words, "promised", anchors[0]))
     words = f"observed {percent(observed)}"
     shift = 6 * side
@@ -115,7 +120,7 @@ def law_plot(law: Law, promised: float, observed: float) -> str:
     marks.append(_text(x(observed) + shift, top - 22, words, "observed", anchors[1]))
     text = (
         f"By chance the coverage of one run varies; 99 % of fair runs fall between "
-        f"{percent(law.low)} and {percent(law.high)}. Promised: {percent(promised)}. "
+        f"{percent(law.low)} and {percent(law.high)}. Promised: {exactly(promised)}. "
         f"Observed: {percent(observed)}."
     )
     return plot("law", base + 46, "Coverage promised and observed", text, marks)

@@ -13,6 +13,7 @@ from importlib.resources import files
 from string import Template
 
 from snaps.report._charts import (
+    exactly,
     law_plot,
     line_plot,
     percent,
@@ -124,7 +125,7 @@ def _useless(facts: Facts) -> bool:
 
 
 def _headline(facts: Facts) -> str:
-    promised, told = percent(facts.promised), facts.evaluation
+    promised, told = exactly(facts.promised), facts.evaluation
     if not facts.n_nodes:
         return f"{promised} promised; no node to predict."
     if _useless(facts):
@@ -139,11 +140,11 @@ def _promise(facts: Facts) -> str:
     scope = _SCOPE[facts.kind]
     what = (
         f"{_count(facts.n_nodes, 'node')} got a set of labels instead of one guess. The promise is "
-        f"that the true label is in the set for <strong>{percent(facts.promised)}</strong> of such "
+        f"that the true label is in the set for <strong>{exactly(facts.promised)}</strong> of such "
         f"nodes{scope}, however good or bad the classifier is."
     )
     if not facts.n_nodes:
-        what = "Every node of the graph calibrated, tuned or was known: none is left to predict."
+        what = "No node is left to predict, or none was asked for."
     out = [_p(what, kind="lead")]
     if told is not None:
         hits = round(told["coverage"] * told["n"])
@@ -318,7 +319,7 @@ def _slices(facts: Facts) -> str:
     known = facts.evaluation is not None
     lead = (
         "The promise speaks of all nodes together, so some kinds of nodes may be covered less than "
-        f"{percent(facts.promised)} and others more. The dot is what was observed, the bar where "
+        f"{exactly(facts.promised)} and others more. The dot is what was observed, the bar where "
         "99 % of fair runs would fall if these nodes were like all others, the dashed line the "
         "promise. "
         f"{_weakest(facts)}"
@@ -503,7 +504,7 @@ def _threshold(facts: Facts) -> str:
         what = {"class": "class", "group": "group"}.get(facts.kind, "group and class")
         out.append(
             _p(
-                f"Each {what} has a threshold of its own, set so that {percent(facts.promised)} of "
+                f"Each {what} has a threshold of its own, set so that {exactly(facts.promised)} of "
                 f"its calibration nodes don't exceed it with their true label."
             )
         )
