@@ -1,12 +1,12 @@
 """The left layer's plain scorer: s^ = (1 - lam - mu) S + lam As S + mu A S.
 
-`Mixing` chooses lam and mu (and the score's own parameters) as those with the smallest sets on the
-tuning nodes. Their labels never calibrate, which is why tuning costs no validity.
+`Mixing` chooses lam and mu (and the score's own parameters) by the size of the sets on the tuning
+nodes. Their labels never calibrate, which is why tuning costs no validity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -16,10 +16,14 @@ import numpy as np
 from snaps._checks.evidence import check_evidence
 from snaps._evidence import Evidence, Keys
 from snaps._parts import Array, Engine, Links, Mean, Own, Part, Probs, Similar
+from snaps._randomness import RESAMPLE_STREAM, hashes, uniforms
 from snaps.calibration import conformal_rank
 from snaps.scores import Score, warn_untuned
 
 _STEPS = 20  # weights move in steps of 1/20 = 0.05
+# The minimum over the grid is noise on a flat surface. The mean of the minima of this many
+# resamples of the tuning nodes, and of the fallback with the weight of so many nodes, is calmer.
+RESAMPLES, FALLBACK_NODES = 24, 50
 
 Pair = tuple[float, float]  # (lam, mu)
 
@@ -60,7 +64,9 @@ class Mixing:
     grid : pairs (lam, mu)
         To choose from, in order of preference among equals; a single pair is fixed.
     fallback : pair
-        What to take when there are too few nodes to tune on.
+        What to take when there are too few nodes to tune on, and to lean to when there are few.
+    averaged : bool
+        Average the best pairs of resamples of the tuning nodes; else take the best pair.
     """
 
     score: Score
@@ -69,6 +75,7 @@ class Mixing:
     linked: Links | None = None
     grid: tuple[Pair, ...] = ((0.0, 0.0),)
     fallback: Pair = (0.0, 0.0)
+    averaged: bool = True
 
     @property
     def needs_tuning(self) -> bool:
@@ -90,28 +97,55 @@ class Mixing:
         fitted = FittedMixing(score, self.seed, self.similar, self.linked, *self.grid[0])
         if len(self.grid) == 1:
             return fitted
-        sizes = self.tuning_sizes(engine, tuning, alpha, score)
-        if sizes is None:
+        rows = engine.rows([(part, tuning.keys) for part in fitted.parts.values()])
+        n = len(tuning.keys)
+        rank = conformal_rank(n, alpha)
+        if rank > n:
             lam, mu = self.fallback
-            warn_untuned(len(tuning), f"lam={lam:.3g}, mu={mu:.3g}")
-        else:
-            lam, mu = self.grid[int(np.argmin(sizes))]
+            warn_untuned(n, f"lam={lam:.3g}, mu={mu:.3g}")
+            return replace(fitted, lam=lam, mu=mu)
+        lam, mu = self._choose(fitted.parts, rows, tuning, rank)
         return replace(fitted, lam=lam, mu=mu)
 
-    def tuning_sizes(
-        self, engine: Engine, tuning: Evidence, alpha: Fraction, score: Score
-    ) -> Array | None:
-        """Labels in all sets of the tuning nodes, for each pair of the grid; None for too few."""
+    def _choose(self, names: Iterable[str], rows: list[Array], tuning: Evidence, rank: int) -> Pair:
+        """The first pair of the grid with the smallest sets; averaged, that of many resamples."""
         from snaps.kernels.splitting import mixed_sizes
 
-        parts = FittedMixing(score, self.seed, self.similar, self.linked, *self.grid[0]).parts
-        rows = engine.rows([(part, tuning.keys) for part in parts.values()])
+        n, grid = len(tuning), np.array(self.grid)
+        samples = None
+        if self.averaged:
+            draws = uniforms(0, hashes(self.seed, tuning.keys, RESAMPLE_STREAM), RESAMPLES)
+            samples = (draws.T * n).astype(np.int64)
+        sizes = mixed_sizes(np.stack(rows), tuning.labels, _mixtures(names, grid), rank, samples)
+        if not self.averaged:
+            return self.grid[int(np.argmin(sizes))]
+        best = grid[np.argmin(sizes, axis=0)]
+        share = n / (n + FALLBACK_NODES)
+        lam, mu = share * best.mean(axis=0) + (1 - share) * np.array(self.fallback)
+        return float(lam), float(mu)
+
+    def tuning_sizes(
+        self, engine: Engine, tuning: Evidence, alpha: Fraction, fitted: FittedMixing
+    ) -> Array | None:
+        """Labels in all sets of the tuning nodes, for each pair of the grid and the fitted one.
+
+        None when there are too few of them to tell.
+        """
+        from snaps.kernels.splitting import mixed_sizes
+
         rank = conformal_rank(len(tuning), alpha)
         if rank > len(tuning):
             return None
-        weights = mixing_weights(*np.array(self.grid).T)
-        table = np.stack([weights[name] for name in parts], axis=1)
-        return mixed_sizes(np.stack(rows), tuning.labels, table, rank)
+        rows = engine.rows([(part, tuning.keys) for part in fitted.parts.values()])
+        pairs = np.array([*self.grid, (fitted.lam, fitted.mu)])
+        table = _mixtures(fitted.parts, pairs)
+        return mixed_sizes(np.stack(rows), tuning.labels, table, rank)[:, 0]
+
+
+def _mixtures(names: Iterable[str], pairs: Array) -> Array:
+    """What each part weighs (pairs, parts)."""
+    weights = mixing_weights(*pairs.T)
+    return np.stack([weights[name] for name in names], axis=1)
 
 
 @dataclass(frozen=True)

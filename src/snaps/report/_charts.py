@@ -245,7 +245,7 @@ def triangle_plot(weights: Weights, pair: tuple[float, float]) -> str:
     x, y = spot(*pair)
     marks.append(f'<circle cx="{_n(x)}" cy="{_n(y)}" r="10" class="chosen"/>')
     marks.append(_line(x + 9, y - 5, WIDTH - 70, top + 42, "leader"))
-    marks.append(_text(WIDTH - 4, top + 34, f"chosen: {low:.2f}", "chosen", "end"))
+    marks.append(_text(WIDTH - 4, top + 34, f"chosen: {weights.size:.2f}", "chosen", "end"))
     alone = {
         "own": _size_at(weights, (0.0, 0.0)),
         "similar": _size_at(weights, (1.0, 0.0)),
@@ -258,7 +258,8 @@ def triangle_plot(weights: Weights, pair: tuple[float, float]) -> str:
     text = (
         f"{len(weights.pairs)} mixtures were tried. Labels per set: "
         + ", ".join(f"{name} only {size:.2f}" for name, size in alone.items())
-        + f"; worst {high:.2f}; chosen {low:.2f} with similar {pair[0]:.2f}, linked {pair[1]:.2f}."
+        + f"; smallest {low:.2f}; largest {high:.2f}; chosen {weights.size:.2f} with similar "
+        f"{pair[0]:.2f} and linked {pair[1]:.2f}."
     )
     return plot("triangle", top + height + 34, "How the weights were chosen", text, marks)
 
@@ -284,7 +285,8 @@ def _size_at(weights: Weights, pair: tuple[float, float]) -> float:
 def line_plot(weights: Weights, name: str, chosen: float) -> str:
     """Labels per set over the one weight that was tuned."""
     at = [max(pair) for pair in weights.pairs]
-    low, high = min(weights.sizes), max(weights.sizes)
+    size = weights.size or 0.0
+    low, high = min(*weights.sizes, size), max(*weights.sizes, size)
     left, right, base, top = 44.0, WIDTH - 16.0, 150.0, 24.0
 
     def spot(weight: float, size: float) -> tuple[float, float]:
@@ -294,9 +296,9 @@ def line_plot(weights: Weights, name: str, chosen: float) -> str:
     points = [spot(w, size) for w, size in zip(at, weights.sizes, strict=True)]
     marks = [_line(left, base + 8, right, base + 8, "axis"), _path(points, "curve")]
     marks += [f'<circle cx="{_n(x)}" cy="{_n(y)}" r="3" class="point"/>' for x, y in points]
-    x, y = spot(chosen, weights.sizes[at.index(chosen)])
+    x, y = spot(chosen, size)
     marks.append(f'<circle cx="{_n(x)}" cy="{_n(y)}" r="8" class="chosen"/>')
-    marks.append(_text(_keep(x, 45), y - 14, f"chosen: {low:.2f}", "chosen"))
+    marks.append(_text(_keep(x, 45), y - 14, f"chosen: {size:.2f}", "chosen"))
     for weight in (0.0, 0.5, 1.0):
         marks.append(_text(left + weight * (right - left), base + 24, f"{weight:g}", "tick"))
     marks.append(_text((left + right) / 2, base + 42, f"weight of {name} nodes", "tick"))
@@ -305,8 +307,8 @@ def line_plot(weights: Weights, name: str, chosen: float) -> str:
     marks.append(_text(4, 10, "labels per set", "tick", "start"))
     text = (
         f"Labels per set of the tuning nodes: {weights.sizes[0]:.2f} at weight {at[0]:g}, "
-        f"{weights.sizes[-1]:.2f} at weight {at[-1]:g}, the smallest {low:.2f} at weight "
-        f"{chosen:g}, which was chosen."
+        f"{weights.sizes[-1]:.2f} at weight {at[-1]:g}, the smallest {low:.2f}; chosen {size:.2f} "
+        f"at weight {chosen:.2f}."
     )
     return plot("tuning", base + 50, "How the weight was chosen", text, marks)
 
@@ -339,7 +341,9 @@ def score_plot(scores: Scores) -> str:
         middle, many = sum(finite) / len(finite), len(scores.limits) > 1
         words = f"{len(finite)} thresholds" if many else f"threshold {finite[0]:.3f}"
         marks.append(_text(_keep(x(middle), 62), axis - reach - 16, words, "observed"))
-    marks.append(_text(right, axis - reach + 8, "true labels", "legend ours", "end"))
+    crowded = max(scores.true[: len(scores.true) // 4]) > 0.7 * max(scores.true)
+    side = (right, "end") if crowded else (left, "start")
+    marks.append(_text(side[0], axis - reach + 8, "true labels", "legend ours", side[1]))
     marks.append(_text(left, axis + reach, "other labels", "legend theirs", "start"))
     base = axis + reach + 16
     marks.append(_text(left, base, f"{low:.2f}", "tick", "start"))

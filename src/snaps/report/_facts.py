@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -161,12 +161,15 @@ class Weights:
     pairs : list of (lam, mu)
     sizes : list of float
         Labels per set of the tuning nodes, for each pair.
+    size : float or None
+        The same for the weights chosen.
     """
 
     parts: dict[str, float]
     chosen: str
-    pairs: list[tuple[float, float]]
-    sizes: list[float]
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    size: float | None = None
 
     @property
     def pair(self) -> tuple[float, float]:
@@ -426,21 +429,20 @@ def _weights(subject: Subject) -> Weights:
     state, scorer = subject.state, subject.scorer
     parts = {name: float(weight) for name, weight in state.scorer.weights.items()}
     if len(parts) == 1:
-        return Weights(parts, "none", [], [])
+        return Weights(parts, "none")
     alpha = check_alpha(state.params["alpha"])  # the level tuned for; it may have changed since
     tuning = state.roles.tuning
     if not isinstance(scorer, Mixing):
-        return Weights(parts, "fit" if enough(len(tuning), alpha) else "default", [], [])
+        return Weights(parts, "fit" if enough(len(tuning), alpha) else "default")
     if len(scorer.grid) == 1:
-        return Weights(parts, "given", [], [])
-    if state.apart or not state.tuned or len(subject.inputs.positions(tuning.keys)) < len(tuning):
-        return Weights(parts, "kept", [], [])
-    totals = scorer.tuning_sizes(subject.inputs, tuning, alpha, state.scorer.score)
+        return Weights(parts, "given")
+    if state.apart or len(subject.inputs.positions(tuning.keys)) < len(tuning):
+        return Weights(parts, "kept")
+    totals = scorer.tuning_sizes(subject.inputs, tuning, alpha, state.scorer)
     if totals is None:
-        return Weights(parts, "default", [], [])
-    if scorer.grid[int(np.argmin(totals))] != (state.scorer.lam, state.scorer.mu):
-        return Weights(parts, "kept", [], [])
-    return Weights(parts, "grid", list(scorer.grid), (totals / len(tuning)).tolist())
+        return Weights(parts, "default")
+    *sizes, size = (totals / len(tuning)).tolist()
+    return Weights(parts, "grid", list(scorer.grid), sizes, size)
 
 
 def _scores(subject: Subject) -> Scores:

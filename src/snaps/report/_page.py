@@ -428,8 +428,9 @@ def _weights(facts: Facts) -> str:
         "that ask neighbours (DAPS, SNAPS, Pooled) often make smaller sets.",
         "given": "These weights were given, not chosen here.",
         "grid": f"{len(weights.pairs)} mixtures were compared on "
-        f"{_count(facts.n_tune, 'tuning node')}, whose labels take no part in the threshold: the "
-        "mixture with the smallest sets there was chosen.",
+        f"{_count(facts.n_tune, 'tuning node')}, whose labels take no part in the threshold. Which "
+        "one gives the smallest sets there is partly luck, so the weights are a mean of the best "
+        "ones of many resamples; few tuning nodes lean towards equal weights.",
         "fit": f"They were fitted on {_count(facts.n_tune, 'tuning node')}, whose labels take no "
         "part in the threshold, so that the true labels there become likely.",
         "default": "There were too few tuning nodes to choose on: usual weights were taken.",
