@@ -60,6 +60,7 @@ class Estimator(Recalibrating):
     class_conditional: bool = False
 
     needs_graph: ClassVar[bool] = True
+    uses_evidence: ClassVar[bool] = False  # whether known labels make a difference
     _state = None  # type: State | None
     _advised = None  # type: np.ndarray | None
 

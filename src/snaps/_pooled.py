@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -73,6 +73,8 @@ class Pooled(Estimator):
     >>> len(cp.predict_set())
     340
     """
+
+    uses_evidence: ClassVar[bool] = True
 
     score: Score = THR()  # noqa: RUF009
     parts: Sequence[str] | Literal["auto"] = "auto"

@@ -122,7 +122,7 @@ class Mixing:
         best = grid[np.argmin(sizes, axis=0)]
         share = n / (n + FALLBACK_NODES)
         lam, mu = share * best.mean(axis=0) + (1 - share) * np.array(self.fallback)
-        return float(lam), float(mu)
+        return round(float(lam), 4), round(float(mu), 4)
 
     def tuning_sizes(
         self, engine: Engine, tuning: Evidence, alpha: Fraction, fitted: FittedMixing

@@ -196,7 +196,6 @@ def calibrate_folder(
 ) -> Estimator:
     """Calibrate on the nodes with role calib."""
     from snaps._errors import SnapsError
-    from snaps._pooled import Pooled
     from snaps._progress import shown
 
     calib = labelled_nodes(data, "calib")
@@ -204,11 +203,12 @@ def calibrate_folder(
         raise SnapsError(
             "nodes.parquet column 'role' must mark calibration nodes 'calib', got none"
         )
-    tunes = estimator.scorer().needs_tuning
+    tune, known = data.tuning_and_known(estimator.uses_evidence)
     with shown():
         return estimator.calibrate(
-            data.graph, data.probs, data.labels, calib, data.tune_nodes if tunes else None,
-            logits=logits, known_nodes=data.known_nodes if isinstance(estimator, Pooled) else None,
+            data.graph, data.probs, data.labels, calib,
+            tune if estimator.scorer().needs_tuning else None,
+            logits=logits, known_nodes=known if estimator.uses_evidence else None,
             groups=data.columns[group_by] if group_by else None, classes=class_names(data, classes),
         )  # fmt: skip
 

@@ -54,8 +54,8 @@ def predict(
 
     Nodes with role calib calibrate; role tune (else valid) chooses the weights, or a part of the
     calibration nodes does. Sets are written for role test, else for every node that is neither
-    calib nor tune. Method pooled takes the labels of roles train and valid as evidence, unless
-    they tune, and writes no sets for them.
+    calib nor tune. Method pooled takes the labels of roles train and valid as evidence, writes no
+    sets for them, and without a role tune tunes on a part of the calibration nodes.
 
     With --with, the calibration and tuning nodes of the file are found by id, parameters are
     fitted again on this folder's graph, and nodes with role calib that are new calibrate too.
