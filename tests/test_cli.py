@@ -91,7 +91,12 @@ def test_demo_as_a_program(tmp_path):
     assert all(name in done.stdout for name in ("APS", "RAPS", "DAPS", "SNAPS", "coverage"))
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     graph = ("nodes.parquet", "edges.parquet", "features.npz", "manifest.json")
-    assert written == {"d/demo.png", "d/sets.parquet", *(f"d/graph/{name}" for name in graph)}
+    assert written == {
+        "d/demo.png",
+        "d/report.html",
+        "d/sets.parquet",
+        *(f"d/graph/{name}" for name in graph),
+    }
     assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "Next: snaps predict d/graph --alpha 0.05 --out sets.parquet" in done.stdout
 
@@ -206,11 +211,19 @@ def test_help(run):
         assert "Start with: snaps demo" in out
         assert all(
             name in out
-            for name in ("predict", "calibrate", "evaluate", "demo", "--debug", "--version")
+            for name in (
+                "predict",
+                "calibrate",
+                "report",
+                "evaluate",
+                "demo",
+                "--debug",
+                "--version",
+            )
         )
 
 
-@pytest.mark.parametrize("command", ["predict", "calibrate", "evaluate", "demo"])
+@pytest.mark.parametrize("command", ["predict", "calibrate", "report", "evaluate", "demo"])
 def test_help_of_commands_has_an_example(run, command):
     code, out, err = run(command, "--help")
     assert (code, err) == (0, "")

@@ -22,6 +22,7 @@ CORRECTION_STREAM = -6
 EXCHANGEABILITY_STREAM = -7
 RESAMPLE_STREAM = -8
 SHARES_STREAM = -9
+REPORT_STREAM = -10
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:
