@@ -342,12 +342,18 @@ PARAMETERS = {
     "'k' must be an integer of at least 1, got -5": lambda: with_parameters(k=-5),
     "'k' must be an integer of at least 1, got 20.0": lambda: with_parameters(k=20.0),
     "'k' must be smaller than the number of nodes 60, got 60": lambda: with_parameters(k=60),
-    "'weights' must be (lam, mu) or 'tune', got 'auto'": lambda: with_parameters(weights="auto"),
-    "'weights' must be (lam, mu) or 'tune', got 0.5": lambda: with_parameters(weights=0.5),
-    "'weights' must be (lam, mu) or 'tune', got (0.1, 0.2, 0.7)": lambda: with_parameters(
-        weights=(0.1, 0.2, 0.7)
+    "'weights' must be (lam, mu), 'tune' or 'minimum', got 'auto'": lambda: with_parameters(
+        weights="auto"
     ),
-    "'weights' must be (lam, mu) or 'tune', got None": lambda: with_parameters(weights=None),
+    "'weights' must be (lam, mu), 'tune' or 'minimum', got 0.5": lambda: with_parameters(
+        weights=0.5
+    ),
+    "'weights' must be (lam, mu), 'tune' or 'minimum', got (0.1, 0.2, 0.7)": lambda: (
+        with_parameters(weights=(0.1, 0.2, 0.7))
+    ),
+    "'weights' must be (lam, mu), 'tune' or 'minimum', got None": lambda: with_parameters(
+        weights=None
+    ),
     "'weights' must sum to at most 1, got 0.6 + 0.5": lambda: with_parameters(weights=(0.6, 0.5)),
     "'lam' must be a number from 0 to 1, got -0.1": lambda: with_parameters(weights=(-0.1, 0.5)),
     "'mu' must be a number from 0 to 1, got nan": lambda: with_parameters(weights=(0.1, np.nan)),
@@ -357,8 +363,8 @@ PARAMETERS = {
     "'weight' must be a number from 0 to 1, got array([0.1, 0.2])": lambda: with_parameters(
         snaps.DAPS, weight=np.array([0.1, 0.2])
     ),
-    "'weight' must be a number from 0 to 1 or 'tune', got 'auto'": lambda: with_parameters(
-        snaps.DAPS, weight="auto"
+    "'weight' must be a number from 0 to 1, 'tune' or 'minimum', got 'auto'": lambda: (
+        with_parameters(snaps.DAPS, weight="auto")
     ),
     "'seed' must be an integer of at least 0, got -1": lambda: with_parameters(seed=-1),
     "'seed' must be an integer of at least 0, got None": lambda: with_parameters(seed=None),

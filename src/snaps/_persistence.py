@@ -214,8 +214,9 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[str, Header, Mapping[
                 f"cannot load '{path}': version {shown(version)}, this snaps reads {VERSION}{hint}"
             )
         listed = header.get("arrays")
-        if not isinstance(listed, list) or {*listed, "header"} != set(arrays):
-            raise SnapsError(f"cannot load '{path}': it must hold the arrays that it lists")
+        missing = set(map(str, listed if isinstance(listed, list) else [])) - set(arrays)
+        if missing:
+            raise SnapsError(f"cannot load '{path}': {min(missing)!r} is missing or unknown")
         yield str(header.get("estimator")), header, arrays
 
 
