@@ -7,7 +7,7 @@ DATA   := $(or $(SNAPS_DATA),$(wildcard ../shared/data))
 
 LOWEST := .venv-lowest
 
-.PHONY: demo test test-lowest kill lint bench clean
+.PHONY: demo test test-lowest fuzz kill lint bench clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -16,6 +16,12 @@ demo: $(VENV)/.core
 # On the small arrays of tests a second thread of BLAS only spins, and slows the first.
 test: $(VENV)/.test
 	SNAPS_DATA="$(DATA)" OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
+
+# The attacker of the tests, at length: make fuzz CASES=200000 SEED=7
+CASES ?= 20000
+SEED  ?= 0
+fuzz: $(VENV)/.test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -W ignore tests/fuzz.py --cases $(CASES) --seed $(SEED)
 
 # Files, commands and what they need, with the lowest versions allowed; without torch.
 test-lowest: $(LOWEST)/.test

@@ -91,7 +91,12 @@ def test_demo_as_a_program(tmp_path):
     assert all(name in done.stdout for name in ("APS", "RAPS", "DAPS", "SNAPS", "coverage"))
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     graph = ("nodes.parquet", "edges.parquet", "features.npz", "manifest.json")
-    assert written == {"d/demo.png", "d/sets.parquet", *(f"d/graph/{name}" for name in graph)}
+    assert written == {
+        "d/demo.png",
+        "d/report.html",
+        "d/sets.parquet",
+        *(f"d/graph/{name}" for name in graph),
+    }
     assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "Next: snaps predict d/graph --alpha 0.05 --out sets.parquet" in done.stdout
 
@@ -207,11 +212,19 @@ def test_help(run):
         assert "Start with: snaps demo" in out
         assert all(
             name in out
-            for name in ("predict", "calibrate", "evaluate", "demo", "--debug", "--version")
+            for name in (
+                "predict",
+                "calibrate",
+                "report",
+                "evaluate",
+                "demo",
+                "--debug",
+                "--version",
+            )
         )
 
 
-@pytest.mark.parametrize("command", ["predict", "calibrate", "evaluate", "demo"])
+@pytest.mark.parametrize("command", ["predict", "calibrate", "report", "evaluate", "demo"])
 def test_help_of_commands_has_an_example(run, command):
     code, out, err = run(command, "--help")
     assert (code, err) == (0, "")
@@ -508,17 +521,17 @@ BAD = {
     "'--splits' must be an integer of at least 1, got 0": [*EVALUATE, "--splits", "0"],
     "'--calib' must be an integer from 1 to 59, got 0": [*EVALUATE, "--calib", "0"],
     "'--calib' must be an integer from 1 to 59, got 60": [*EVALUATE, "--calib", "60"],
-    "'--weights' must be two numbers 'lam,mu' for method snaps, got '0.5'": [
+    "'--weights' must be two numbers 'lam,mu', 'tune' or 'minimum' for method snaps, got '0.5'": [
         *PREDICT,
         "--weights",
         "0.5",
     ],
-    "'--weights' must be two numbers 'lam,mu' for method snaps, got 'a,b'": [
+    "'--weights' must be two numbers 'lam,mu', 'tune' or 'minimum' for method snaps, got 'a,b'": [
         *PREDICT,
         "--weights",
         "a,b",
     ],
-    "'--weights' must be one number 'mu' for method daps, got '0.1,0.2'": [
+    "'--weights' must be one number 'mu', 'tune' or 'minimum' for method daps, got '0.1,0.2'": [
         *PREDICT,
         *("--method", "daps", "--weights", "0.1,0.2"),
     ],

@@ -57,9 +57,8 @@ GRAPH = {
     "'edges' must be integers, got <U1": lambda: snaps.Graph([["a"], ["b"]]),
     "'edges' must not be negative, got -3": lambda: snaps.Graph([[0, -3], [1, 2]]),
     "'edges' must lie from 0 to 2, got 3": lambda: snaps.Graph([[0, 3], [1, 2]], num_nodes=3),
-    "'edges' must lie from 0 to 2147483646, got 4611686018427387904": lambda: snaps.Graph(
-        [[0], [2**62]]
-    ),
+    "'edges' must be positions from 0 to 9999999, got 4611686018427387904: pass num_nodes= if "
+    "there are so many nodes, else number them from 0": lambda: snaps.Graph([[0], [2**62]]),
     "'edges' must fit 64-bit integers, got 9223372036854775808": lambda: snaps.Graph(
         np.array([[0], [2**63]], np.uint64)
     ),

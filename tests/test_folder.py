@@ -89,7 +89,16 @@ def test_what_a_folder_tells_of_roles(tmp_path):
     found = read_folder(small.write(tmp_path, roles=roles))
     assert found.nodes("calib").tolist() == list(range(30, 40))
     assert found.nodes("train", "test").tolist() == [*range(10), *range(40, 50)]
-    assert found.tune_nodes.tolist() == list(range(20, 30))
+    for evidence in (False, True):
+        tune, known = found.tuning_and_known(evidence)
+        assert tune.tolist() == list(range(20, 30))
+        assert known.tolist() == list(range(20))
+    roles[20:30] = "calib"
+    found = read_folder(small.write(tmp_path, roles=roles))
+    tune, known = found.tuning_and_known()
+    assert (tune.tolist(), known.tolist()) == (list(range(10, 20)), list(range(10)))
+    tune, known = found.tuning_and_known(evidence=True)
+    assert tune is None and known.tolist() == list(range(20))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,7 @@ def test_what_a_folder_tells_of_roles(tmp_path):
 def test_tuning_nodes(tmp_path, roles, unknown, expected):
     roles, labels = np.array([*roles, *["test"] * (NUM_NODES - 3)]), LABELS.copy()
     labels[unknown] = -1
-    found = read_folder(small.write(tmp_path, roles=roles, labels=labels)).tune_nodes
+    found, _ = read_folder(small.write(tmp_path, roles=roles, labels=labels)).tuning_and_known()
     assert (None if found is None else found.tolist()) == expected
 
 
@@ -241,7 +250,7 @@ def test_some_labels_are_unknown(tmp_path, column):
     assert found.labels.tolist() == (TEXT if text else UNKNOWN).tolist()
     assert text or found.labels.dtype == np.int64
     np.testing.assert_array_equal(found.labelled, UNKNOWN >= 0)
-    assert found.tune_nodes is None
+    assert found.tuning_and_known()[0] is None
 
 
 def test_labels_that_are_true_or_false(tmp_path):
@@ -254,8 +263,9 @@ def test_tuning_and_known_nodes_of_named_classes(tmp_path):
     small.change(small.write(tmp_path, roles=roles), "nodes", label=pa.array(NAMED))
     found = read_folder(tmp_path)
     known = np.flatnonzero(UNKNOWN >= 0)
-    assert found.tune_nodes.tolist() == [i for i in range(20, 30) if i in known]
-    assert found.known_nodes.tolist() == [i for i in range(20) if i in known]
+    tuning, evidence = found.tuning_and_known()
+    assert tuning.tolist() == [i for i in range(20, 30) if i in known]
+    assert evidence.tolist() == [i for i in range(20) if i in known]
 
 
 def test_a_column_per_class(tmp_path):

@@ -14,7 +14,7 @@ import law
 import small
 import snaps
 from small import CALIB, LABELS, NUM_NODES, PROBS
-from snaps import _context, _logpool, pooling
+from snaps import _context, _logpool, _shares, pooling
 from snaps._evidence import Evidence
 from snaps._inputs import Inputs
 from snaps._parts import Context
@@ -86,20 +86,60 @@ def plain_parts(graph, probs, similarity, context, known):
         "propagated": flow(graph.adjacency),
         "propagated_context": flow(context),
     }
-    return {
+    logs = {
         name: np.array([[math.log(max(v, 1e-4)) for v in row] for row in table])
         for name, table in tables.items()
     }
+    told = np.flatnonzero(known >= 0)
+    guesses, _ = plain_ridge(graph, context, told, known[told], num_classes)
+    return logs | {"regression": 10 * guesses}
+
+
+def plain_ridge(graph, context, told, labels, num_classes):
+    """Guesses for all nodes, and for each labelled node by a model that never saw its label."""
+
+    def dense(matrix):
+        table = matrix.toarray()
+        sums = table.sum(axis=1, keepdims=True)
+        return np.where(sums > 0, table / np.where(sums > 0, sums, 1), np.eye(len(table)))
+
+    x = _context.summary(graph)
+    links, around = dense(graph.adjacency), dense(context)
+    columns = np.hstack([x, links @ x, links @ links @ x, around @ x])
+    target = np.eye(num_classes)[labels]
+
+    def fit(rows, target, ridge):
+        return np.linalg.solve(rows.T @ rows + ridge * np.eye(rows.shape[1]), rows.T @ target)
+
+    best = None
+    for ridge in 10.0 ** np.arange(-2, 3.5, 0.5):
+        out = np.array(
+            [
+                columns[i]
+                @ fit(columns[np.delete(told, place)], np.delete(target, place, 0), ridge)
+                for place, i in enumerate(told)
+            ]
+        )
+        error = ((out - target) ** 2).sum()
+        if best is None or error < best[0]:
+            best = error, columns @ fit(columns[told], target, ridge), out
+    return best[1:]
 
 
 def evidence_of(nodes, labels):
+    nodes = nodes[np.argsort(node_keys(nodes))]
     return Evidence(nodes, node_keys(nodes), labels[nodes])
+
+
+def context_graph(graph, k):
+    table = _context.context_features(graph.adjacency, _context.summary(graph))
+    return snaps.similarity_graph(table, k, ids=graph.keys)
 
 
 def tables(graph, probs, similar, context, known):
     """The parts as the library makes them, in logarithms."""
     inputs = Inputs(graph, probs, similar).holding({Context(4): context})
-    weights = dict.fromkeys(pooling.PARTS, 1 / 7)
+    weights = dict.fromkeys(pooling.PARTS, 1 / 8)
     scorer = pooling.FittedPooling(snaps.THR(), 0, 4, known, weights, np.zeros(probs.shape[1]))
     return {name: scorer.shown(name, inputs.get(part)) for name, part in scorer.parts.items()}
 
@@ -113,14 +153,71 @@ def test_parts_follow_the_recipe():
     adjacency[5], adjacency[:, 5] = 0, 0  # nobody's neighbour
     graph = snaps.Graph(sp.csr_array(adjacency), data.graph.features)
     similar = snaps.similarity_graph(graph.features, 4)
-    context = snaps.similarity_graph(_context.context_features(graph), 4)
+    context = context_graph(graph, 4)
     known = np.where(np.arange(60) < 12, data.labels, -1)
     told = evidence_of(np.arange(12), data.labels)
     found = tables(graph, probs, similar, context, told)
     expected = plain_parts(graph, probs, similar, context, known)
     assert tuple(found) == pooling.PARTS
     for name in pooling.PARTS:
-        np.testing.assert_allclose(found[name], expected[name], atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-8, err_msg=name)
+
+
+def test_no_row_is_made_with_the_label_of_its_own_node():
+    """The rows that weights are fitted on: by the recipe, and blind to the own label."""
+    data = make_graph(60, 3, seed=1)
+    graph, probs = data.graph, np.random.default_rng(0).dirichlet(np.ones(3), 60)
+    similar, context = snaps.similarity_graph(graph.features, 4), context_graph(graph, 4)
+    inputs = Inputs(graph, probs, similar).holding({Context(4): context})
+    known, tuning = (
+        evidence_of(nodes, data.labels) for nodes in (np.arange(12), np.arange(12, 33))
+    )
+
+    def rows(tuning):
+        asked = pooling.Pooling(snaps.THR(), 0, 4)
+        return asked._cross_fitted(inputs, pooling.PARTS, tuning, known.joined(tuning))
+
+    found = rows(tuning)
+    for fold in range(5):
+        here = np.arange(len(tuning)) % 5 == fold
+        told = np.full(60, -1)
+        told[:12] = data.labels[:12]
+        told[tuning.ids[~here]] = tuning.labels[~here]
+        expected = plain_parts(graph, probs, similar, context, told)
+        scorer = pooling.FittedPooling(
+            snaps.THR(), 0, 4, known, dict.fromkeys(pooling.PARTS, 1), np.zeros(3)
+        )
+        for name in pooling.PARTS[:7]:
+            np.testing.assert_allclose(
+                scorer.shown(name, found[name][here]), expected[name][tuning.ids[here]], atol=1e-8
+            )
+    both = known.joined(tuning)
+    _, left_out = plain_ridge(graph, context, both.ids, both.labels, 3)
+    mine = np.isin(both.keys, tuning.keys)
+    np.testing.assert_allclose(found["regression"], left_out[mine], atol=1e-8)
+
+    changed = tuning.labels.copy()
+    changed[4] = (changed[4] + 1) % 3
+    other = rows(Evidence(tuning.ids, tuning.keys, changed))
+    for name in pooling.PARTS[:7]:
+        assert (other[name][4] == found[name][4]).all(), name
+    assert (other["propagated"] != found["propagated"]).any()
+    assert (other["regression"] != found["regression"]).any()
+
+
+def test_evidence_left_out_of_the_tuning_rows_alone(case):
+    """The first edition: tuning labels choose the weights and tell nothing else."""
+    graph, probs, labels, pool = case
+    options = {"parts": pooling.FIRST_EDITION, "tuning_evidence": False}
+    cp = snaps.Pooled(0.1, **options).calibrate(
+        graph, probs, labels, pool[:200], pool[200:350], known_nodes=TRAIN
+    )
+    assert cp._state.scorer.evidence == cp._state.roles.known
+    both = snaps.Pooled(0.1).calibrate(
+        graph, probs, labels, pool[:200], pool[200:350], known_nodes=TRAIN
+    )
+    assert len(both._state.scorer.evidence) == 80 + 150
+    assert (both.scores_ != cp.scores_).any()
 
 
 def test_only_the_parts_that_the_data_allows():
@@ -128,47 +225,60 @@ def test_only_the_parts_that_the_data_allows():
     known = np.full(NUM_NODES, -1)
     known[0] = LABELS[0]
 
-    def names(graph, **options):
-        cp = snaps.Pooled(0.2, k=5).calibrate(graph, PROBS, LABELS, CALIB[1:], **options)
+    def names(graph, parameters=None, **options):
+        method = snaps.Pooled(0.2, k=5, **(parameters or {}))
+        cp = method.calibrate(graph, PROBS, LABELS, CALIB[1:], **options)
         return tuple(cp.weights_)
 
-    assert names(graph) == ("own", "linked", "two_hop", "similar", "context")
-    assert names(bare) == ("own", "similar")
+    assert names(graph) == pooling.PARTS
+    assert names(bare) == ("own", "similar", "regression")
     no_features = snaps.Graph(graph.adjacency)
-    assert names(no_features) == ("own", "linked", "two_hop")
-    assert names(no_features, known_nodes=[0]) == ("own", "linked", "two_hop", "propagated")
-    assert names(bare, known_nodes=[0]) == ("own", "similar")
+    assert names(no_features) == ("own", "linked", "two_hop", "propagated")
+    unseen = {"tuning_evidence": False}
+    assert names(graph, unseen) == pooling.PARTS[:5]
+    assert names(no_features, unseen) == ("own", "linked", "two_hop")
+    assert names(no_features, unseen, known_nodes=[0]) == (
+        "own", "linked", "two_hop", "propagated",
+    )  # fmt: skip
+    assert names(bare, unseen, known_nodes=[0]) == ("own", "similar", "regression")
     one = snaps.Pooled(0.2, parts=["linked", "own"]).calibrate(graph, PROBS, LABELS, CALIB)
     assert tuple(one.weights_) == ("own", "linked")
 
 
 def test_context_features_see_the_surroundings_and_not_the_order():
     data = make_graph(300, 3, seed=2)
-    table = _context.context_features(data.graph, size=8)
+    table = _context.context_features(data.graph.adjacency, _context.summary(data.graph, size=8))
     assert table.shape == (300, 16)
     np.testing.assert_allclose(np.linalg.norm(table[:, :8], axis=1), 1, atol=1e-5)
     order = np.random.default_rng(0).permutation(300)
     moved = snaps.Graph(data.graph.adjacency[order][:, order], data.graph.features[order])
-    again = _context.context_features(moved, size=8)
+    again = _context.context_features(moved.adjacency, _context.summary(moved, size=8))
     np.testing.assert_allclose(again @ again.T, (table @ table.T)[order][:, order], atol=1e-3)
-    assert _context.context_features(snaps.Graph(data.graph.adjacency)) is None
     # Few columns need no summary; dense features are welcome too.
-    assert (
-        _context.context_features(snaps.Graph(data.graph.adjacency, np.eye(300)[:, :5])).shape[1]
-        == 10
-    )
+    few = snaps.Graph(data.graph.adjacency, np.eye(300)[:, :5])
+    assert _context.summary(few).shape == (300, 5)
 
 
 def test_labels_spread_until_they_settle():
     chain = snaps.Graph(np.array([[0, 1, 2], [1, 2, 3]]), num_nodes=4).adjacency
     start = np.zeros((4, 2))
     start[0, 0] = start[3, 1] = 1
-    mass = _context.propagate(chain, start)
+    (mass,) = _context.propagate(chain, [start])
     exact = 0.1 * np.linalg.solve(
         np.eye(4) - 0.9 * chain.toarray() / chain.toarray().sum(1, keepdims=True), start
     )
     np.testing.assert_allclose(mass, exact, atol=0.9**30)
     assert mass[1, 0] > mass[1, 1] and mass[2, 1] > mass[2, 0]
+
+
+def test_several_labellings_spread_as_each_would_alone():
+    random = np.random.default_rng(3)
+    matrix = make_graph(200, 3, seed=4).graph.adjacency
+    starts = [np.eye(3)[random.integers(0, 3, 200)] * (random.random((200, 1)) < share)
+              for share in (0.0, 0.02, 0.1, 0.9)]  # fmt: skip
+    together = _context.propagate(matrix, starts)
+    for start, mass in zip(starts, together, strict=True):
+        assert (_context.propagate(matrix, [start])[0] == mass).all()
 
 
 # ---- the fit -------------------------------------------------------------------------------------
@@ -211,7 +321,48 @@ def test_few_tuning_nodes_mean_equal_weights(case):
     graph, probs, labels, pool = case
     with pytest.warns(snaps.SnapsWarning, match="5 nodes are too few to tune on: using equal"):
         cp = snaps.Pooled(0.1).calibrate(graph, probs, labels, pool[5:300], pool[:5])
-    assert set(cp.weights_.values()) == {1 / 5} and not cp.bias_.any()
+    assert set(cp.weights_.values()) == {1 / 8} and not cp.bias_.any()
+
+
+@pytest.mark.parametrize("imbalance", [1, 2])
+def test_tuning_nodes_that_are_balanced_where_the_graph_is_not(imbalance):
+    """Twenty a class tune: it is said, the shares are put right, and the sets stay small."""
+    for seed in (1, 2):
+        data = make_graph(3000, 5, imbalance=imbalance, seed=seed)
+        order = np.random.default_rng(seed).permutation(3000)
+        by_class = [order[data.labels[order] == y] for y in range(5)]
+        train = np.concatenate([nodes[:20] for nodes in by_class])
+        valid = np.concatenate([nodes[20:40] for nodes in by_class])
+        pool = np.setdiff1d(order, np.concatenate([train, valid]))
+        probs = smoothed_regression(data.graph, data.labels, train)
+        arguments = data.graph, probs, data.labels, pool, 500, 20
+        thirds = snaps.evaluate_splits(snaps.SNAPS(weights=(1 / 3, 1 / 3)), *arguments)
+        with pytest.warns(snaps.SnapsWarning, match="tuning nodes are not like the others"):
+            mine = snaps.evaluate_splits(
+                snaps.Pooled(), *arguments, tune_nodes=valid, known_nodes=train
+            )
+        assert mine["size"].mean() < 1.02 * thirds["size"].mean()
+        cp = snaps.Pooled()
+        with pytest.warns(snaps.SnapsWarning, match="tuning nodes are not like the others"):
+            cp.calibrate(data.graph, probs, data.labels, pool[::3], valid, known_nodes=train)
+        true = np.bincount(data.labels[pool], minlength=5) / len(pool)
+        assert np.abs(cp.probs_[pool].mean(axis=0) - true).max() < 0.05
+        # A part of the calibration nodes is like the others, and so are nodes drawn by the user.
+        snaps.Pooled().calibrate(data.graph, probs, data.labels, pool[::3], known_nodes=train)
+        drawn = np.random.default_rng(seed).permutation(pool)
+        snaps.Pooled().calibrate(
+            data.graph, probs, data.labels, drawn[100:600], drawn[:100], known_nodes=train
+        )
+
+
+def test_fair_tuning_nodes_are_rarely_called_unlike():
+    random = np.random.default_rng(4)
+    others = random.dirichlet([0.3, 0.2, 0.1, 0.05], 4000)
+    calls = sum(
+        _shares.unlike(others[nodes], others, nodes.astype(np.uint64), 0)
+        for nodes in (random.choice(4000, 80, replace=False) for _ in range(1000))
+    )
+    assert calls <= 10
 
 
 # ---- the law -------------------------------------------------------------------------------------
@@ -235,7 +386,7 @@ def test_coverage_follows_its_law(case, score, known):
 def test_known_nodes_among_the_calibration_nodes_break_the_law(case):
     """What the API refuses, done by hand: labels of calibration nodes as evidence."""
     graph, probs, labels, pool = case
-    context = snaps.similarity_graph(_context.context_features(graph), 20)
+    context = context_graph(graph, 20)
     similar = snaps.similarity_graph(graph.features, 20)
     random, hits, n, alpha = np.random.default_rng(SEED), [], 200, 0.1
     for _ in range(60):
@@ -360,15 +511,16 @@ def test_known_nodes_are_not_predicted(calibrated):
 BAD = {
     "'parts' must be 'auto' or a list of parts, got 'all'": {"parts": "all"},
     "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, propagated, "
-    "propagated_context, got ['owm']": {"parts": ["owm"]},
+    "propagated_context, regression, got ['owm']": {"parts": ["owm"]},
     "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, propagated, "
-    "propagated_context, got []": {"parts": []},
+    "propagated_context, regression, got []": {"parts": []},
     "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, propagated, "
-    "propagated_context, got ['own', 'own']": {"parts": ["own", "own"]},
+    "propagated_context, regression, got ['own', 'own']": {"parts": ["own", "own"]},
     "'parts' must be 'auto' or some of own, linked, two_hop, similar, context, propagated, "
-    "propagated_context, got 3": {"parts": 3},
+    "propagated_context, regression, got 3": {"parts": 3},
     "'parts' must be among those that the data allows, got 'propagated' without edges and known "
-    "nodes": {"parts": ["own", "propagated"]},
+    "labels": {"parts": ["own", "propagated"], "tuning_evidence": False},
+    "'tuning_evidence' must be True or False, got 1": {"tuning_evidence": 1},
     "'k' must be an integer of at least 1, got 0": {"k": 0},
     "'k' must be smaller than the number of nodes 60, got 60": {"k": 60},
 }
@@ -425,7 +577,14 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
         probs = smoothed_regression(data.graph, data.labels, nodes.train)
         return runner.Trained(np.log(probs), 0.5, 1.0, 1)
 
+    def retrained(cell, name, model, draw, training, setting):
+        assert len(training) > 60
+        probs = smoothed_regression(data.graph, data.labels, training)
+        setting.store.write_arrays("logits", cell, {"logits": np.log(probs)})
+
     monkeypatch.setattr(runner, "trained", trained)
+    monkeypatch.setattr(runner, "keep_trained", retrained)
+    monkeypatch.setattr(runner, "in_processes", lambda work, pieces, setting, tell: None)
     setting = runner.Setting(Store(tmp_path / "runs"), draws=2, splits=10)
     track = lambda label, total: snaps._progress.track(False, label, total)  # noqa: E731
     result = catalogue.find(table).build(table, ["cora_ml"], setting, track)
@@ -433,6 +592,10 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
     sizes = {row["method"]: row["size"] for row in result["rows"]}
     if table != "pooled-parts":
         assert sizes["Pooled"] < sizes["SNAPS"]
+    if table == "pooled":
+        assert len(sizes) == 8 and "retrained, THR" in sizes
+        remarks = " ".join(catalogue.find(table).remarks(result))
+        assert "of the best retrained rival" in remarks and "of the first edition" in remarks
     names = {path.suffix for path in render.write(result, tmp_path / "out")}
     assert {".json", ".csv", ".md"} <= names
     assert "CoraML" in (tmp_path / "out" / f"{table}.md").read_text()

@@ -5,6 +5,7 @@ Left of the wall: labels come as evidence, and nothing here knows a role.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,50 +13,64 @@ import scipy.sparse as sp
 
 from snaps.graph import Graph
 
-CONTEXT_SIZE = 32  # columns that sum up the features for the context graph
+SUMMARY_SIZE = 128  # columns that sum up the features
+CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
 # Label propagation: the share of a node's mass that comes from its neighbours (the rest is its
 # own start), the most steps, and the change at which it has settled.
 FROM_NEIGHBOURS, STEPS, SETTLED = 0.9, 30, 1e-3
 
 
-def propagate(matrix: sp.csr_array | None, start: np.ndarray) -> np.ndarray:
+def propagate(matrix: sp.csr_array | None, starts: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Let mass flow along the rows of a matrix: f = 0.9 W f + 0.1 start, until it settles.
 
-    Stops after 30 steps or when no entry moves by more than 1e-3.
+    Stops after 30 steps or when no entry moves by more than 1e-3. Several starts go through the
+    matrix together, each as far as it would alone.
     """
     from snaps.kernels.aggregation import neighbour_mean
 
-    mass = start
+    done = list(starts)
+    open_ = list(range(len(done)))
     for _ in range(STEPS):
-        moved = FROM_NEIGHBOURS * neighbour_mean(matrix, mass)
-        moved += (1 - FROM_NEIGHBOURS) * start
-        change = np.abs(moved - mass).max(initial=0.0)
-        mass = moved
-        if change < SETTLED:
+        moved = FROM_NEIGHBOURS * neighbour_mean(matrix, np.hstack([done[i] for i in open_]))
+        for i, mass in zip(open_, np.split(moved, len(open_), axis=1), strict=True):
+            mass += (1 - FROM_NEIGHBOURS) * starts[i]
+        still = []
+        for i, mass in zip(open_, np.split(moved, len(open_), axis=1), strict=True):
+            if np.abs(mass - done[i]).max(initial=0.0) >= SETTLED:
+                still.append(i)
+            done[i] = mass
+        open_ = still
+        if not open_:
             break
-    return mass
+    return done
 
 
-def context_features(graph: Graph, size: int = CONTEXT_SIZE) -> np.ndarray | None:
-    """What a node is about and what its neighbours are about, 2 x `size` columns in all.
+def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
+    """The features in the basis of their leading singular vectors, rare words weighted up.
 
-    The features are summed up by their leading singular vectors (rare words weighted up), then
-    averaged over the links; both halves are scaled to unit rows. Two nodes whose rows are close
-    have similar features in similar surroundings. None without features or without edges.
+    Unit rows. Summed up in the order of the ids, by one thread: neither the order of the nodes nor
+    the number of threads can then change a bit.
     """
-    if graph.features is None or graph.adjacency.nnz == 0:
-        return None
     from threadpoolctl import threadpool_limits
 
+    assert graph.features is not None
+    order = np.argsort(graph.keys, kind="stable")
+    with threadpool_limits(1, user_api="blas"):
+        table = unit_rows(_summary(graph.features[order], size))
+    return table[np.argsort(order)]
+
+
+def context_features(adjacency: sp.csr_array, table: np.ndarray) -> np.ndarray:
+    """What a node is about and what its neighbours are about, side by side.
+
+    `table` sums up the features; its leading columns are averaged over the links, and both halves
+    scaled to unit rows. Two nodes whose rows are close have similar features in similar
+    surroundings.
+    """
     from snaps.kernels.aggregation import neighbour_mean
 
-    # Summed up in the order of the ids, by one thread: neither the order of the nodes nor the
-    # number of threads can then change a bit.
-    order = np.argsort(graph.keys, kind="stable")
-    own = np.empty((graph.num_nodes, min(size, graph.features.shape[1])))
-    with threadpool_limits(1, user_api="blas"):
-        own[order] = _unit(_summary(graph.features[order], size))
-    return np.hstack([own, _unit(neighbour_mean(graph.adjacency, own))]).astype(np.float32)
+    own = unit_rows(np.ascontiguousarray(table[:, :CONTEXT_SIZE]))
+    return np.hstack([own, unit_rows(neighbour_mean(adjacency, own))]).astype(np.float32)
 
 
 def _summary(features: Any, size: int, rounds: int = 2) -> np.ndarray:
@@ -76,7 +91,7 @@ def _summary(features: Any, size: int, rounds: int = 2) -> np.ndarray:
 def _weighted(features: Any) -> Any:
     """Unit rows; in sparse ones a column counts by the logarithm of its rarity."""
     if not sp.issparse(features):
-        return _unit(np.asarray(features, np.float64))
+        return unit_rows(np.asarray(features, np.float64))
     n, d = features.shape
     rarity = np.log((1 + n) / (1 + np.bincount(features.indices, minlength=d)))
     counts = np.diff(features.indptr)
@@ -97,7 +112,8 @@ def _exponents(tops: np.ndarray) -> np.ndarray:
     return np.where(extreme, -np.frexp(tops)[1], 0)
 
 
-def _unit(table: np.ndarray) -> np.ndarray:
+def unit_rows(table: np.ndarray) -> np.ndarray:
+    """Rows of length one; those of zeros stay."""
     exponents = _exponents(np.abs(table).max(axis=1, initial=0.0))
     if exponents.any():
         table = np.ldexp(table, exponents[:, None])

@@ -135,6 +135,12 @@ class Archive(Mapping[str, np.ndarray]):
             # Members that share bytes would let a small file unfold into any number of arrays.
             if len(self._members) < len(members) or sum(m.compress_size for m in members) > whole:
                 raise ValueError("members overlap")
+            # Damage to the directory alone may hide members, or give them other names.
+            file.seek(-22 - len(self._zip.comment), os.SEEK_END)
+            if int.from_bytes(file.read(12)[10:], "little") != len(members):
+                raise ValueError("not as many members as the directory says")
+            for each in members:
+                self._zip.open(each).close()
         except Exception as error:  # zipfile raises whatever flipped bits suggest
             raise self._unreadable(error) from error
 

@@ -6,7 +6,7 @@ Left of the wall: labels come as evidence, inside the parts that name it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import OFF_ONE, check_flag, check_probs, to_numpy
+from snaps._checks import OFF_ONE, calm, check_flag, check_probs, to_numpy
 from snaps._checks.matrices import check_similarity
-from snaps._context import context_features, propagate
+from snaps._context import context_features, propagate, summary
 from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence, Keys
 from snaps._parts import (
     Array,
+    Basis,
     Beliefs,
     Context,
     FittedScorer,
@@ -31,15 +32,20 @@ from snaps._parts import (
     Part,
     Probs,
     Propagated,
+    Regressed,
+    Ridge,
     Similar,
+    Summary,
 )
 from snaps._randomness import locate_keys
+from snaps._regression import Solution, solve
 from snaps._similarity_update import extend
 from snaps.graph import Graph
 from snaps.scores import LIBRARY, THR, Score, score_table
 from snaps.similarity import similarity_graph
 
-Made = Mapping[Part | Over, Any]
+Recipe = Part | Over | Basis
+Made = Mapping[Recipe, Any]
 
 
 class Inputs:
@@ -56,7 +62,7 @@ class Inputs:
         The user's; it then stands for every `Similar`.
     keys : uint64 array (n,)
     has : frozenset of str
-        What there is to average over: links, similar, context.
+        What there is: features, and links, similar, context to average over.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class Inputs:
         held = {type(recipe) for recipe in made}
         featured, linked = graph.features is not None, graph.adjacency.nnz > 0
         there = {
+            "features": featured,
             "links": linked,
             "similar": similarity is not None or featured or Similar in held,
             "context": (featured and linked) or Context in held,
@@ -125,7 +132,7 @@ class Inputs:
 
     # -- making ---------------------------------------------------------------------------------
 
-    def get(self, recipe: Part | Over) -> Any:
+    def get(self, recipe: Recipe) -> Any:
         """A table (n, K), or a matrix (n, n) or None; made on the first call."""
         score = _score_of(recipe)
         if score is not None and type(score) not in LIBRARY:
@@ -138,7 +145,8 @@ class Inputs:
             self._made[key] = self._make(recipe)
         return self._made[key]
 
-    def _make(self, recipe: Part | Over) -> Any:
+    @calm
+    def _make(self, recipe: Recipe) -> Any:
         from snaps.kernels.aggregation import neighbour_mean
 
         match recipe:
@@ -151,15 +159,22 @@ class Inputs:
             case Mean(over, of):
                 return neighbour_mean(self.get(over), self.get(of))
             case Propagated(over, evidence):
-                start = self._certain(evidence, np.zeros_like(self.probs))
-                return propagate(self.get(over), start)
+                return self._propagated(over, [evidence])[0]
+            case Regressed(k, evidence):
+                return self._regressed(k, self.get(Ridge(k, evidence)).coefficients)
+            case Ridge(k, evidence):
+                return self._ridge(k, evidence)
+            case Summary():
+                return summary(self.graph)
             case Links():
                 return self.graph.adjacency
             case Similar(k, weighting):
                 return self._similar(k, weighting)
             case Context(k):
-                features = context_features(self.graph)
-                return None if features is None else similarity_graph(features, k, ids=self.keys)
+                if "context" not in self.has:
+                    return None
+                table = context_features(self.graph.adjacency, self.get(Summary()))
+                return similarity_graph(table, k, ids=self.keys)
 
     def _similar(self, k: int, weighting: str) -> sp.csr_array | None:
         if self.similarity is not None or self.graph.features is None:
@@ -170,12 +185,49 @@ class Inputs:
             return near
         return similarity_graph(self.graph.features, k, ids=self.keys)
 
-    def _certain(self, evidence: Evidence, table: Array) -> Array:
-        """A table with the rows of known nodes replaced by certainty."""
-        places, found = locate_keys(self.keys, evidence.keys)
+    def _certain(self, evidence: Evidence, table: Array, at: Array | None = None) -> Array:
+        """A table with the rows of known nodes replaced by certainty; `at`: of which nodes."""
+        places, found = locate_keys(self.keys if at is None else self.keys[at], evidence.keys)
         table[places] = 0
         table[places, evidence.labels[found]] = 1
         return table
+
+    def _propagated(self, over: Over, evidence: Sequence[Evidence]) -> list[Array]:
+        """Several sets of known labels, propagated together."""
+        starts = [self._certain(each, np.zeros_like(self.probs)) for each in evidence]
+        return propagate(self.get(over), starts)
+
+    def _hops(self, k: int) -> list[list[Over]]:
+        """The ways to a node's surroundings: itself, links, their links, the context graph."""
+        if "links" not in self.has:
+            return [[]]
+        return [[], [Links()], [Links(), Links()], [Context(k)]]
+
+    def _ridge(self, k: int, evidence: Evidence) -> Solution:
+        """The linear model from features in context, fitted at the nodes of the evidence."""
+        places, found = locate_keys(self.keys, evidence.keys)
+        table = self.get(Summary())
+        rows = [self._reached(hops, table, places) for hops in self._hops(k)]
+        return solve(np.hstack(rows), evidence.some(found), self.num_classes)
+
+    def _regressed(self, k: int, coefficients: Array) -> Array:
+        """The model's guesses for all nodes; classes are averaged over hops, not features."""
+        from snaps.kernels.aggregation import neighbour_mean
+
+        table, hops = self.get(Summary()), self._hops(k)
+        out = np.zeros_like(self.probs)
+        for way, block in zip(hops, np.split(coefficients, len(hops)), strict=True):
+            guess = table @ block
+            for over in reversed(way):
+                guess = neighbour_mean(self.get(over), guess)
+            out += guess
+        return out
+
+    def _reached(self, way: Sequence[Over], table: Array, places: Array) -> Array:
+        """Rows of a table averaged along a way, at some places."""
+        if not way:
+            return table[places]
+        return self._mean_rows(way[0], lambda some: self._reached(way[1:], table, some), places)
 
     # -- rows -----------------------------------------------------------------------------------
 
@@ -183,20 +235,70 @@ class Inputs:
         """Where the nodes with these keys stand, those that are here."""
         return locate_keys(self.keys, keys)[0]
 
+    @calm
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
-        """Each part at its own nodes, (m, K)."""
-        return [self.get(part)[self.positions(keys)] for part, keys in asks]
+        """Each part at its own nodes, (m, K).
 
+        What depends on evidence is asked for once, at few nodes: only those rows are made.
+        """
+        flowing = self._flowing([part for part, _ in asks])
+        out = []
+        for part, keys in asks:
+            places = self.positions(keys)
+            table = flowing.get(part) if isinstance(part, Propagated) else None
+            out.append(self._rows(part, places) if table is None else table[places])
+        return out
+
+    def _flowing(self, parts: Iterable[Part]) -> dict[Part, Array]:
+        """The propagated ones of some parts; several over the same edges go together."""
+        out: dict[Part, Array] = {}
+        flows = dict.fromkeys(part for part in parts if isinstance(part, Propagated))
+        for over in dict.fromkeys(part.over for part in flows):
+            same = [part for part in flows if part.over == over]
+            if len(same) > 1:
+                tables = self._propagated(over, [part.evidence for part in same])
+                out |= dict(zip(same, tables, strict=True))
+        return out
+
+    def _rows(self, part: Part, places: Array) -> Array:
+        match part:
+            case Beliefs(evidence):
+                return self._certain(evidence, self.probs[places], places)
+            case Mean(over, of) if _evidence_of(of) is not None:
+                return self._mean_rows(over, lambda some: self._rows(of, some), places)
+            case Regressed(k, evidence, left_out=True):
+                _, found = locate_keys(self.keys[places], evidence.keys)
+                return self.get(Ridge(k, evidence)).left_out[found]
+        return self.get(part)[places]
+
+    def _mean_rows(self, over: Over, rows: Callable[[Array], Array], places: Array) -> Array:
+        """The mean over neighbours at some places, of a table that is made where it is needed."""
+        from snaps.kernels.aggregation import neighbour_mean
+
+        matrix = self.get(over)
+        if matrix is None:
+            return rows(places)
+        near = matrix[places]
+        columns, within = np.unique(near.indices, return_inverse=True)
+        near = sp.csr_array((near.data, within, near.indptr), shape=(len(places), len(columns)))
+        return neighbour_mean(near, rows(columns), rows(places))
+
+    @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
-        chosen: Any = slice(None) if nodes is None else nodes
         # What weighs nothing need not be there.
         rows = {
-            name: self.get(part)[chosen]
+            name: self.get(part)
             for name, part in scorer.parts.items()
             if name == "own" or scorer.weights[name]
         }
-        scores = scorer.combine(rows, self.keys[chosen])
+        if nodes is None or 2 * len(nodes) > self.num_nodes:
+            # Most rows are sooner combined and then taken than taken from each table.
+            scores = scorer.combine(rows, self.keys)
+            scores = scores if nodes is None else scores.take(nodes, axis=0)
+        else:
+            few = {name: table.take(nodes, axis=0) for name, table in rows.items()}
+            scores = scorer.combine(few, self.keys[nodes])
         if not np.isfinite(scores).all():
             raise SnapsError(
                 f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "
@@ -205,11 +307,18 @@ class Inputs:
         return scores
 
 
-def _score_of(recipe: Part | Over) -> Score | None:
+def _score_of(recipe: Recipe) -> Score | None:
     """The basic score that a table is made with, if any."""
     while isinstance(recipe, Mean):
         recipe = recipe.of
     return recipe.score if isinstance(recipe, Own) else None
+
+
+def _evidence_of(part: Part) -> Evidence | None:
+    """The labels that a table is made with, if any."""
+    while isinstance(part, Mean):
+        part = part.of
+    return part.evidence if isinstance(part, Beliefs) else None
 
 
 def _without(recipe: Any) -> Any:

@@ -86,7 +86,34 @@ class Propagated:
     evidence: Evidence
 
 
-Part = Probs | Own | Beliefs | Mean | Propagated
+@dataclass(frozen=True)
+class Regressed:
+    """Labels as a linear model guesses them from features in context, fitted on the evidence."""
+
+    k: int
+    evidence: Evidence
+    left_out: bool = False  # the rows of evidence nodes are then made without their own labels
+
+
+Part = Probs | Own | Beliefs | Mean | Propagated | Regressed
+
+# -- what tables are made of ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The features, summed up in few columns."""
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """The linear model behind `Regressed`."""
+
+    k: int
+    evidence: Evidence
+
+
+Basis = Summary | Ridge
 
 
 # -- who makes tables, and who combines them -----------------------------------------------------
@@ -96,8 +123,9 @@ class Engine(Protocol):
     """Makes parts over all nodes; fitting and combining are the same code for every engine."""
 
     num_classes: int
+    keys: Keys
     has: frozenset[str]
-    """What there is to average over: links, similar, context."""
+    """What there is: features, and links, similar, context to average over."""
 
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K)."""

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import (
+    check_alpha,
     check_known,
     check_labels,
     check_number,
@@ -69,7 +70,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         "snaps": __version__,
         "estimator": estimator.__name__,
         "parameters": _pack_parameters(state.params),
-        "scorer": _pack_scorer(state.scorer),
+        "scorer": _pack_scorer(state.scorer, roles),
         "classes": roles.classes.tolist(),
         "by_class": calibration.by_class,
         "groups": None if roles.groups is None else list(roles.groups.names),
@@ -78,7 +79,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         "tuned": state.tuned,
         "weighted": state.weighted,
         "apart": state.apart,
-        "paid": roles.paid,
+        "paid": roles.tuning.drawn,
     }
     if roles.groups is not None and not all(type(name) in _NAMES for name in roles.groups.names):
         odd = next(name for name in roles.groups.names if type(name) not in _NAMES)
@@ -95,6 +96,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         header["elsewhere"] = not _all_here(state.inputs, roles)  # its threshold was kept
         if roles.groups is not None:
             arrays["groups"] = roles.groups.codes
+    header["arrays"] = sorted(arrays)
     text = json.dumps(header, default=_plain).encode()
     arrays["header"] = np.frombuffer(text, np.uint8)
     write_npz(path, arrays)
@@ -111,8 +113,9 @@ def _all_here(inputs: Inputs, roles: Roles) -> bool:
 
 def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
     packed = dict(parameters)
+    alpha = packed["alpha"]
     return packed | {
-        "alpha": str(packed["alpha"]),
+        "alpha": str(alpha if isinstance(alpha, float) else check_alpha(alpha)),
         "score": _pack_score(packed["score"]),
     }
 
@@ -124,10 +127,15 @@ def _pack_score(score: Any) -> Header:
     return {"name": type(score).__name__, **asdict(score)}
 
 
-def _pack_scorer(scorer: Any) -> Header:
+def _pack_scorer(scorer: Any, roles: Roles) -> Header:
     packed: Header = {"score": _pack_score(scorer.score), "seed": scorer.seed}
     if isinstance(scorer, FittedPooling):
-        return packed | {"kind": "pooling", "k": scorer.k, "weights": scorer.weights}
+        return packed | {
+            "kind": "pooling",
+            "k": scorer.k,
+            "weights": scorer.weights,
+            "evidence": _whose(scorer.evidence, roles),
+        }
     similar = None if scorer.similar is None else asdict(scorer.similar)
     return packed | {
         "kind": "mixing",
@@ -135,6 +143,19 @@ def _pack_scorer(scorer: Any) -> Header:
         "linked": scorer.linked is not None,
         "weights": [scorer.lam, scorer.mu],
     }
+
+
+def _whose(evidence: Evidence, roles: Roles) -> str:
+    """Whose labels some evidence is; nobody's on a graph whose nodes are others."""
+    for name, nodes in _evidence_kinds(roles).items():
+        if evidence == nodes:
+            return name
+    raise AssertionError("evidence of neither known nor tuning nodes")
+
+
+def _evidence_kinds(roles: Roles) -> dict[str, Evidence]:
+    both = roles.known.joined(roles.tuning)
+    return {"known": roles.known, "known and tuning": both, "none": Evidence.none()}
 
 
 def _pack_data(inputs: Inputs, scorer: Any, arrays: Arrays) -> Header:
@@ -192,6 +213,9 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[str, Header, Mapping[
             raise SnapsError(
                 f"cannot load '{path}': version {shown(version)}, this snaps reads {VERSION}{hint}"
             )
+        listed = header.get("arrays")
+        if not isinstance(listed, list) or {*listed, "header"} != set(arrays):
+            raise SnapsError(f"cannot load '{path}': it must hold the arrays that it lists")
         yield str(header.get("estimator")), header, arrays
 
 
@@ -236,7 +260,8 @@ def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, An
     reference = arrays["reference"]
     if reference.ndim != 1 or reference.dtype != np.uint64:
         raise SnapsError(f"'reference' must be a list of keys, got {reference.dtype}")
-    roles = Roles(calib, tuning, known, reference, classes, groups, bool(header["paid"]))
+    tuning = replace(tuning, drawn=bool(header["paid"]))
+    roles = Roles(calib, tuning, known, reference, classes, groups)
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
         raise SnapsError("its nodes must be in its graph")
     scores = arrays["calib_scores"]
@@ -258,7 +283,7 @@ def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, An
         1 if groups is None else len(groups.names),
         bool(header["by_class"]),
     )
-    scorer = _unpack_scorer(header["scorer"], known, arrays, len(classes))
+    scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
     flags = [bool(header[name]) for name in ("given", "tuned", "weighted", "apart")]
     return State(params, inputs, roles, scorer, calibration, *flags)
 
@@ -285,7 +310,7 @@ def _unpack_nodes(
 
 
 def _unpack_scorer(
-    packed: Header, known: Evidence, arrays: Mapping[str, np.ndarray], num_classes: int
+    packed: Header, roles: Roles, arrays: Mapping[str, np.ndarray], num_classes: int
 ) -> Any:
     score, seed = _unpack_score(packed["score"]), int(packed["seed"])
     if packed["kind"] == "pooling":
@@ -296,7 +321,8 @@ def _unpack_scorer(
         if not weights or not set(weights) <= set(PARTS):
             raise SnapsError(f"'weights' must name some of {', '.join(PARTS)}")
         checked = {k: check_number(weights[k], "weights", low=-1e6) for k in weights}
-        return FittedPooling(score, seed, int(packed["k"]), known, checked, bias)
+        evidence = _evidence_kinds(roles)[packed["evidence"]]
+        return FittedPooling(score, seed, int(packed["k"]), evidence, checked, bias)
     if packed["kind"] != "mixing":
         raise SnapsError(f"'scorer' must be mixing or pooling, got {shown(packed['kind'])}")
     similar = None if packed["similar"] is None else Similar(**packed["similar"])

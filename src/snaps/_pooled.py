@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from snaps._checks import check_integer, shown
+from snaps._checks import check_flag, check_integer, shown
 from snaps._errors import SnapsError
 from snaps._estimators import Estimator
 from snaps.pooling import PARTS, Pooling
@@ -20,9 +20,10 @@ class Pooled(Estimator):
     """Smaller sets than SNAPS's: probabilities from many sides are multiplied, then scored.
 
     For every node the classifier's opinion of the node itself, of its links, of similar nodes and
-    of nodes in a similar context, and known labels propagated over the graph, are raised to fitted
-    weights and multiplied; a basic score of the result gives the sets. The weights and a bias per
-    class minimise the cross-entropy on the tuning nodes.
+    of nodes in a similar context, known labels propagated over the graph, and a regression of known
+    labels on features in context, are raised to fitted weights and multiplied; a basic score of the
+    result gives the sets. The weights and a bias per class minimise the cross-entropy on the tuning
+    nodes, whose labels count as known from then on.
 
     Parameters
     ----------
@@ -32,10 +33,13 @@ class Pooled(Estimator):
         Of the pooled probabilities. `THR` gives the smallest sets; `APS` sets whose size tells
         more about how hard a node is.
     parts : "auto" or sequence of str
-        Which evidence to use, among own, linked, two_hop, similar, context, propagated and
-        propagated_context; "auto" takes all that the data allows.
+        Which evidence to use, among own, linked, two_hop, similar, context, propagated,
+        propagated_context and regression; "auto" takes all that the data allows.
     k : int
         Number of similar nodes.
+    tuning_evidence : bool
+        Whether the labels of tuning nodes, beside choosing the weights, are evidence about other
+        nodes. The weights are then fitted with each label left out of its own node's evidence.
     seed : int
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
@@ -55,7 +59,8 @@ class Pooled(Estimator):
     Notes
     -----
     The guarantee is SNAPS's: no label of a calibration or predicted node is used before the
-    threshold, and nothing tells the two apart. Labels of known nodes are evidence for all alike.
+    threshold, and nothing tells the two apart. Labels of known and tuning nodes are evidence for
+    all alike.
 
     Examples
     --------
@@ -69,15 +74,22 @@ class Pooled(Estimator):
     340
     """
 
+    uses_evidence: ClassVar[bool] = True
+
     score: Score = THR()  # noqa: RUF009
     parts: Sequence[str] | Literal["auto"] = "auto"
     k: int = 20
+    tuning_evidence: bool = True
 
     def scorer(self) -> Pooling:
         """The evidence asked for."""
         self._check_shared()
         return Pooling(
-            self.score, self.seed, check_integer(self.k, "k", low=1), _check_parts(self.parts)
+            self.score,
+            self.seed,
+            check_integer(self.k, "k", low=1),
+            _check_parts(self.parts),
+            check_flag(self.tuning_evidence, "tuning_evidence"),
         )
 
     @property
@@ -106,9 +118,10 @@ def _check_parts(parts: Any) -> tuple[str, ...] | None:
         raise SnapsError(f"'parts' must be 'auto' or a list of parts, got {shown(parts)}")
     try:
         asked = list(parts)
-    except TypeError:
-        asked = []
-    if not asked or any(name not in PARTS for name in asked) or len(set(asked)) < len(asked):
+        known = all(isinstance(name, str) and name in PARTS for name in asked)
+    except Exception:  # whatever iterating raises
+        asked, known = [], False
+    if not asked or not known or len(set(asked)) < len(asked):
         raise SnapsError(
             f"'parts' must be 'auto' or some of {', '.join(PARTS)}, got {shown(parts)}"
         )

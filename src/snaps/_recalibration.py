@@ -93,7 +93,7 @@ class Recalibrating(Fitted):
             ("missing", missing, ("error", "drop")),
             ("threshold", threshold, ("set", "keep")),
         ):
-            if value not in allowed:
+            if not isinstance(value, str) or value not in allowed:
                 raise SnapsError(
                     f"'{name}' must be {' or '.join(map(repr, allowed))}, got {shown(value)}"
                 )
@@ -152,8 +152,8 @@ class Recalibrating(Fitted):
         """Swap in the old parameters and threshold with another graph; of `roles`, the groups."""
         # Nodes that are only numbered are not those of before.
         apart, fitted = not inputs.graph.named, old.scorer
-        if apart and hasattr(fitted, "known"):
-            fitted = replace(fitted, known=Evidence.none())
+        if apart and hasattr(fitted, "evidence"):
+            fitted = replace(fitted, evidence=Evidence.none())
         calibration, names = old.calibration, ()
         if roles.groups is not None:
             names = roles.groups.names

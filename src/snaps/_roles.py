@@ -17,7 +17,7 @@ from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Keys, Labelled
-from snaps._randomness import TUNE_STREAM, locate_keys, smallest
+from snaps._randomness import TUNE_STREAM, in_order, locate_keys, smallest
 from snaps.calibration import enough
 from snaps.graph import Graph
 
@@ -67,7 +67,7 @@ class Groups:
         found = set(values) - set(first)
         try:
             names = sorted(found)
-        except TypeError:  # of mixed kinds
+        except Exception:  # of mixed kinds
             names = sorted(found, key=lambda name: (type(name).__name__, str(name)))
         names = [*first, *names]
         code = {name: place for place, name in enumerate(names)}
@@ -89,8 +89,6 @@ class Roles:
     classes : array (K,)
         Names of the classes, in the order of the columns of probabilities.
     groups : Groups or None
-    paid : bool
-        Whether the tuning nodes were a part of the calibration nodes, drawn with them.
     """
 
     calib: Labelled
@@ -99,7 +97,6 @@ class Roles:
     reference: Keys
     classes: np.ndarray
     groups: Groups | None = None
-    paid: bool = False
 
     @classmethod
     def read(
@@ -156,12 +153,11 @@ class Roles:
 
         return cls(
             cut(Labelled, calib),
-            cut(Evidence, tuning),
+            replace(cut(Evidence, tuning), drawn=tune_nodes is None),
             cut(Evidence, known),
             graph.keys[aside],
             names,
             None if groups is None else Groups.read(groups, graph.num_nodes),
-            tune_nodes is None,
         )
 
     def again(
@@ -245,7 +241,7 @@ def read_labels(
 
 def _cut(kind: type[Kind], graph: Graph, codes: np.ndarray, places: np.ndarray) -> Kind:
     """Some nodes with their labels, in the order of their keys, read-only."""
-    places = places[np.argsort(graph.keys[places], kind="stable")]
+    places = in_order(graph.keys, places)
     arrays = graph.ids[places], graph.keys[places], codes[places]
     for array in arrays:
         array.flags.writeable = False
@@ -264,7 +260,7 @@ def _still_here(graph: Graph, nodes: Kind, what: str, drop: bool) -> Kind:
             f"{shown(nodes.ids[gone[0]].item())}): missing='drop' (--missing drop) goes on without "
             "them"
         )
-    return type(nodes)(nodes.ids[found], nodes.keys[found], nodes.labels[found])
+    return nodes.some(found)
 
 
 def _check_same(graph: Graph, nodes: Labelled, codes: np.ndarray) -> None:

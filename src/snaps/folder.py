@@ -97,23 +97,23 @@ class Folder:
             return np.ones(len(self.labels), bool)
         return self.labels != unknown
 
-    @property
-    def tune_nodes(self) -> np.ndarray | None:
-        """Labelled nodes with role tune, else valid, else None."""
-        for role in ("tune", "valid"):
-            nodes = self.nodes(role)
-            nodes = nodes[self.labelled[nodes]]
-            if nodes.size:
-                return nodes
-        return None
+    def tuning_and_known(self, evidence: bool = False) -> tuple[np.ndarray | None, np.ndarray]:
+        """Labelled nodes that tune, and those that are known; None lets calibration nodes tune.
 
-    @property
-    def known_nodes(self) -> np.ndarray:
-        """Labelled nodes with role train or valid that don't tune: evidence for `Pooled`."""
-        nodes = self.nodes("train", "valid")
-        tune = self.tune_nodes
-        nodes = nodes[self.labelled[nodes]]
-        return nodes if tune is None else np.setdiff1d(nodes, tune)
+        Role tune tunes, else role valid; where labels are `evidence`, as for `Pooled`, validation
+        nodes say more as known ones, and a part of the calibration nodes tunes.
+        """
+        tune = None
+        for role in ("tune",) if evidence else ("tune", "valid"):
+            nodes = self._labelled(role)
+            if nodes.size and tune is None:
+                tune = nodes
+        known = self._labelled("train", "valid")
+        return tune, known if tune is None else np.setdiff1d(known, tune)
+
+    def _labelled(self, *roles: str) -> np.ndarray:
+        nodes = self.nodes(*roles)
+        return nodes[self.labelled[nodes]]
 
 
 def read_folder(

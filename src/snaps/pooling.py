@@ -1,20 +1,22 @@
 """The scorer of `Pooled`: evidence about a node's label from many sides, multiplied, then scored.
 
 Each part is turned into log-probabilities; weights and biases are fitted on the tuning nodes. Known
-labels (training, validation) count as evidence; those of calibration and predicted nodes are never
-seen here, and no role either.
+labels (training, validation) count as evidence, and so do those of the tuning nodes, each for all
+nodes but itself; those of calibration and predicted nodes are never seen here, and no role either.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 
+from snaps._checks import calm
 from snaps._checks.evidence import check_evidence
-from snaps._errors import SnapsError
+from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence, Keys
 from snaps._logpool import fit_pool
 from snaps._parts import (
@@ -27,12 +29,24 @@ from snaps._parts import (
     Part,
     Probs,
     Propagated,
+    Regressed,
     Similar,
 )
+from snaps._randomness import SHARES_STREAM, smallest
+from snaps._shares import MOST_OTHERS, moved_bias, unlike
 from snaps.calibration import enough
 from snaps.scores import Score, score_table, warn_untuned
 
-PARTS = ("own", "linked", "two_hop", "similar", "context", "propagated", "propagated_context")
+PARTS = (
+    "own",
+    "linked",
+    "two_hop",
+    "similar",
+    "context",
+    "propagated",
+    "propagated_context",
+    "regression",
+)
 """The parts, in words:
 
 own : what the classifier says of the node itself
@@ -40,18 +54,23 @@ linked, two_hop : the mean over its links, and over their links
 similar : the mean over the nodes with the most similar features
 context : the mean over the nodes with the most similar features and surroundings
 propagated, propagated_context : known labels, propagated over the links and the context graph
+regression : a linear model of the known labels, from the features of a node and its surroundings
 """
+FIRST_EDITION = PARTS[:7]  # without the regression; tuning labels were no evidence then
 
 NEEDS = {
     "linked": "edges",
     "two_hop": "edges",
     "similar": "features",
     "context": "features and edges",
-    "propagated": "edges and known nodes",
-    "propagated_context": "features, edges and known nodes",
+    "propagated": "edges and known labels",
+    "propagated_context": "features, edges and known labels",
+    "regression": "features and known labels",
 }
 
+FOLDS = 5  # of the tuning nodes: a fold's rows are made without the fold's labels
 FLOOR = 1e-4  # probabilities below it count as it: one source alone can't rule a label out
+GUESS_SCALE = 10.0  # of the regression: brings its weight near those of logarithms
 SMOOTHING = 1e-3  # added to the mass of labels that reached a node
 
 
@@ -72,25 +91,35 @@ def make_parts(names: Sequence[str], k: int, known: Evidence) -> dict[str, Part]
         "context": Mean(Context(k), beliefs),
         "propagated": Propagated(Links(), known),
         "propagated_context": Propagated(Context(k), known),
+        "regression": Regressed(k, known),
     }
     return {name: recipes[name] for name in PARTS if name in names}
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """Evidence from many sides, before its weights are fitted; `parts` None means all there are."""
+    """Evidence from many sides, before its weights are fitted.
+
+    Attributes
+    ----------
+    parts : names, or None
+        None means all that the data allows.
+    tuning_evidence : bool
+        Whether labels of tuning nodes are evidence about other nodes.
+    """
 
     score: Score
     seed: int
     k: int
     parts: tuple[str, ...] | None = None
+    tuning_evidence: bool = True
 
     @property
     def needs_tuning(self) -> bool:
         """Always: the weights and biases."""
         return True
 
-    def _names(self, engine: Engine, known: Evidence) -> tuple[str, ...]:
+    def _names(self, engine: Engine, evidence: Evidence) -> tuple[str, ...]:
         """The parts that are asked for and that the data allows."""
         there = {
             "own": True,
@@ -98,8 +127,9 @@ class Pooling:
             "two_hop": "links" in engine.has,
             "similar": "similar" in engine.has,
             "context": "context" in engine.has,
-            "propagated": "links" in engine.has and len(known) > 0,
-            "propagated_context": "context" in engine.has and len(known) > 0,
+            "propagated": "links" in engine.has and len(evidence) > 0,
+            "propagated_context": "context" in engine.has and len(evidence) > 0,
+            "regression": "features" in engine.has and len(evidence) > 0,
         }
         if self.parts is None:
             return tuple(name for name in PARTS if there[name])
@@ -116,25 +146,85 @@ class Pooling:
     ) -> list[FittedPooling]:
         """Fit the weights once; they know no level and no score."""
         check_evidence(tuning, known)
-        names = self._names(engine, known)
-        recipes = make_parts(names, self.k, known)
-        tables = engine.rows([(part, tuning.keys) for part in recipes.values()])
+        evidence = known.joined(tuning) if self.tuning_evidence else known
+        names = self._names(engine, evidence)
+        rows = self._cross_fitted(engine, names, tuning, evidence)
         equal = dict.fromkeys(names, 1 / len(names)), np.zeros(engine.num_classes)
-        plain = FittedPooling(self.score, self.seed, self.k, known, *equal)
-        rows = dict(zip(recipes, tables, strict=True))
+        plain = FittedPooling(self.score, self.seed, self.k, evidence, *equal)
         logs = {name: plain.shown(name, table) for name, table in rows.items()}
         fitted = None
         out = []
         for alpha in alphas:
+            one = plain
             if not enough(len(tuning), alpha):
                 warn_untuned(len(tuning), "equal weights and no biases")
-                weights, bias = equal
             else:
-                weights, bias = fitted = fitted or fit_pool(logs, tuning)
-            one = FittedPooling(self.score, self.seed, self.k, known, weights, bias)
+                if fitted is None:
+                    weights, bias = fit_pool(logs, tuning)
+                    fitted = self._towards_others(
+                        engine, tuning, replace(plain, weights=weights, bias=bias)
+                    )
+                one = fitted
             score = self.score.tune(one.probabilities(rows), tuning, alpha, self.seed)
-            out.append(FittedPooling(score, self.seed, self.k, known, weights, bias))
+            out.append(replace(one, score=score))
         return out
+
+    def _towards_others(
+        self, engine: Engine, tuning: Evidence, fitted: FittedPooling
+    ) -> FittedPooling:
+        """With biases for the shares of classes among the nodes that are no evidence."""
+        if tuning.drawn:
+            return fitted
+        others = engine.keys[~np.isin(engine.keys, fitted.evidence.keys)]
+        others = np.sort(others)[smallest(self.seed, np.sort(others), SHARES_STREAM, MOST_OTHERS)]
+        seen, usual = engine.rows([(Probs(), tuning.keys), (Probs(), others)])
+        if not unlike(seen, usual, tuning.keys, self.seed):
+            return fitted
+        _warn_unlike(seen.mean(axis=0), usual.mean(axis=0))
+        tables = engine.rows([(part, others) for part in fitted.parts.values()])
+        table = fitted.probabilities(dict(zip(fitted.parts, tables, strict=True)))
+        counts = np.bincount(tuning.labels, minlength=engine.num_classes)
+        shares = (counts + 1) / (counts.sum() + len(counts))
+        return replace(fitted, bias=fitted.bias + moved_bias(table, shares))
+
+    def _cross_fitted(
+        self, engine: Engine, names: Sequence[str], tuning: Evidence, evidence: Evidence
+    ) -> dict[str, Array]:
+        """The tuning nodes' rows of every part, none of them made with the node's own label.
+
+        The nodes are cut in folds, and a fold's rows are made without the fold's labels; the
+        regression leaves out each node by itself.
+        """
+        fold = np.arange(len(tuning)) % (FOLDS if self.tuning_evidence else 1)
+        asks: list[tuple[str, Part, Array]] = []
+        for out in np.unique(fold):
+            here = np.flatnonzero(fold == out)
+            seen = evidence
+            if self.tuning_evidence:
+                seen = evidence.some(~np.isin(evidence.keys, tuning.keys[here]))
+            for name, part in make_parts(names, self.k, seen).items():
+                if name != "regression":
+                    asks.append((name, part, here))
+        if "regression" in names:
+            guesses = Regressed(self.k, evidence, left_out=self.tuning_evidence)
+            asks.append(("regression", guesses, np.arange(len(tuning))))
+        tables = engine.rows([(part, tuning.keys[places]) for _, part, places in asks])
+        rows = {name: np.empty((len(tuning), engine.num_classes)) for name in names}
+        for (name, _, places), table in zip(asks, tables, strict=True):
+            rows[name][places] = table
+        return rows
+
+
+def _warn_unlike(tuning: Array, others: Array) -> None:
+    y = int(np.abs(tuning - others).argmax())
+    warnings.warn(
+        f"the tuning nodes are not like the others: {tuning[y]:.0%} of them are of class {y} as "
+        f"the classifier sees it, and {others[y]:.0%} elsewhere. The shares of the classes are "
+        "estimated without labels; better, pass these nodes as known_nodes and let a part of the "
+        "calibration nodes tune",
+        SnapsWarning,
+        stacklevel=5,
+    )
 
 
 @dataclass(frozen=True)
@@ -144,7 +234,7 @@ class FittedPooling:
     score: Score
     seed: int
     k: int
-    known: Evidence
+    evidence: Evidence
     weights: dict[str, float]
     bias: np.ndarray = field(hash=False, compare=False)
 
@@ -154,15 +244,18 @@ class FittedPooling:
     @property
     def parts(self) -> dict[str, Part]:
         """What is multiplied."""
-        return make_parts(tuple(self.weights), self.k, self.known)
+        return make_parts(tuple(self.weights), self.k, self.evidence)
 
     def shown(self, name: str, rows: Array) -> Array:
-        """Log-probabilities."""
+        """Log-probabilities; the regression's guesses, which may be negative, as they are."""
+        if name == "regression":
+            return GUESS_SCALE * rows
         if name.startswith("propagated"):
             rows = rows + SMOOTHING
             rows = rows / rows.sum(axis=1, keepdims=True)
         return log_floor(rows)
 
+    @calm
     def probabilities(self, rows: Mapping[str, Array]) -> Array:
         """The pooled probabilities."""
         from scipy.special import softmax

@@ -1,4 +1,4 @@
-"""The demo: a made graph, a classifier without torch, four methods side by side, a picture."""
+"""The demo: a made graph, a classifier without torch, four methods side by side, a report."""
 
 from __future__ import annotations
 
@@ -87,8 +87,9 @@ def run(
     sets["SNAPS"].to_parquet(out / "sets.parquet")
     sizes = {name: s.sizes for name, s in sets.items()}
     draw(out / "demo.png", results, sizes, alpha)
+    compared["SNAPS"].report(out / "report.html", labels, test, title="a made graph")
     advance(1)
-    files = [out / "demo.png", out / "sets.parquet", out / "graph"]
+    files = [out / name for name in ("report.html", "demo.png", "sets.parquet", "graph")]
     return DemoResult(rows, SPLITS, accuracy, repr(graph), files)
 
 

@@ -47,9 +47,10 @@ def calibrate(
 ) -> None:
     """Calibrate on the nodes of a graph folder and keep the result for 'snaps predict --with'.
 
-    Nodes with role calib calibrate; role tune (else valid) chooses the weights, or a part of the
-    calibration nodes does. The file holds parameters, and the ids and labels of these nodes: later
-    they are found by id in a folder that may have grown, and the threshold is set anew there.
+    Nodes with role calib calibrate; role tune (else valid, but for method pooled, to which valid is
+    evidence) chooses the weights, or a part of the calibration nodes does. The file holds
+    parameters, and the ids and labels of these nodes: later they are found by id in a folder that
+    may have grown, and the threshold is set anew there.
     """
     from snaps._files import check_apart, check_writable
     from snaps._manifest import folder_files

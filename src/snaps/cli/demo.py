@@ -19,8 +19,8 @@ def demo(
 ) -> None:
     """Make a graph, train a classifier on it, and compare APS, RAPS, DAPS and SNAPS.
 
-    Works offline. Writes a picture (demo.png), the sets of SNAPS (sets.parquet) and the graph as a
-    folder that 'snaps predict' reads (graph/).
+    Works offline. Writes a report to open in a browser (report.html), a picture (demo.png), the
+    sets of SNAPS (sets.parquet) and the graph as a folder that 'snaps predict' reads (graph/).
     """
     from snaps.cli._demo import run
     from snaps.cli._provenance import provenance

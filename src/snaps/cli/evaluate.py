@@ -52,9 +52,10 @@ def evaluate(
     """Compare all methods on many random splits of the labelled nodes of a folder.
 
     The pool is every labelled node whose role is calib, test or none. Methods with something to
-    tune use role tune (else valid), or pay for tuning from the labels of a split. With --goal a
-    method is recommended, from the tuning nodes alone: role tune (else valid), or the part of the
-    calibration nodes that 'snaps predict' would tune on.
+    tune use role tune (else valid), or pay for tuning from the labels of a split; Pooled, to which
+    valid is evidence, pays where there is no role tune. With --goal a method is recommended, from
+    the tuning nodes alone: role tune (else valid), or the part of the calibration nodes that
+    'snaps predict' would tune on.
     """
     import numpy as np
 
@@ -89,10 +90,10 @@ def evaluate(
     rows: list[dict[str, Any]] = []
     with bar("Evaluating", len(compared)) as advance:
         for name, method in compared.items():
+            tune, known = data.tuning_and_known(method.uses_evidence)
             result = evaluate_splits(
                 method, data.graph, data.probs, data.labels, pool, calib, splits, seed, near,
-                tune_nodes=data.tune_nodes, known_nodes=data.known_nodes, alphas=alphas,
-                logits=logits, classes=names,
+                tune_nodes=tune, known_nodes=known, alphas=alphas, logits=logits, classes=names,
             )  # fmt: skip
             for i, level in enumerate(alphas):
                 means = {key: float(np.mean(values[i])) for key, values in result.items()}
@@ -122,7 +123,7 @@ def _advice(
     from snaps._roles import choose_tuning, tuning_share
     from snaps.advisor import advise
 
-    tune = data.tune_nodes
+    tune, known = data.tuning_and_known()
     if tune is None:
         calib = data.nodes("calib")
         calib = calib[data.labelled[calib]]
@@ -132,6 +133,6 @@ def _advice(
         raise SnapsError("'--goal' must have nodes of role tune, valid or calib to compare on")
     return advise(
         data.graph, data.probs, data.labels, tune, goal.value, alpha=alpha,
-        known_nodes=data.known_nodes, similarity=similarity, logits=logits, k=k, seed=seed,
+        known_nodes=known, similarity=similarity, logits=logits, k=k, seed=seed,
         classes=classes,
     )  # fmt: skip
