@@ -345,6 +345,12 @@ def test_far_positions_of_few_sets_take_no_memory():
     assert sets.num_nodes == 2_000_000_001
 
 
+def test_swapped_bytes_are_put_right(tmp_path):
+    ids = np.arange(N).astype(">i4")
+    assert small.graph(ids=ids).ids.dtype.isnative
+    snaps.PredictionSets(PROBS > 0.2, ids=ids).write(tmp_path / "sets.parquet")
+
+
 def test_many_nodes_if_they_are_told_or_linked():
     assert snaps.Graph([[0], [10_000_001]], num_nodes=10_000_002).num_nodes == 10_000_002
 
