@@ -20,6 +20,7 @@ SMOOTH_STREAM = -4
 ORACLE_STREAM = -5
 CORRECTION_STREAM = -6
 EXCHANGEABILITY_STREAM = -7
+FOLD_STREAM = -8
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:

@@ -144,9 +144,13 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
 
 
 def print_comparison(
-    rows: list[dict[str, Any]], splits: int, as_json: bool, advice: Advice | None = None
+    rows: list[dict[str, Any]],
+    splits: int,
+    as_json: bool,
+    advice: Advice | None = None,
+    note: str = "",
 ) -> None:
-    """Methods side by side."""
+    """Methods side by side, and the advice with a note on where the two differ."""
     if as_json:
         told: dict[str, Any] = {"splits": splits, "results": rows}
         if advice is not None:
@@ -155,6 +159,10 @@ def print_comparison(
                 "method": advice.name,
                 "runner_up": advice.runner_up,
                 "reason": advice.reason,
+                "cost": advice.cost,
+                "note": note,
+                "tuning_nodes": len(advice.comparison.keys),
+                "calibration_nodes": advice.comparison.n_calib,
                 "results": advice.rows,
             }
         print(json.dumps(finite(told)))
@@ -186,3 +194,5 @@ def print_comparison(
     print_table(header, cells, names=2, title=title, bold=bold)
     if advice is not None:
         print(f"Recommended: {advice}")
+        if note:
+            print(note)
