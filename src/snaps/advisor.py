@@ -99,14 +99,14 @@ def advise(
 ) -> Advice:
     """Recommend a method, from the tuning nodes alone, judged at your own budget.
 
-    The tuning nodes are cut in ten folds; each fold is scored by methods fitted on the nine others,
-    so that every fit has nine tenths of the nodes that you will fit with. The threshold of
-    `n_calib` nodes is then played through on the held-out scores. The best at the goal wins; but
-    `Pooled` does, the default, if the best is ahead of it by no more than noise (two standard
-    errors of the difference). Never recommended for its balance is a method with near-full sets:
-    above half-way from one label to all of them, or twice the smallest method's.
+    The tuning nodes are cut in five folds; each is scored by methods fitted on the four others, so
+    that every fit has four fifths of the nodes that you will fit with. The threshold of `n_calib`
+    nodes is then played through on the held-out scores. The best at the goal wins; but `Pooled`,
+    the default, does if the best is ahead of it by no more than noise (two standard errors of the
+    difference). A method with near-full sets, above half-way from one label to all of them or above
+    twice the smallest method's, is not recommended for its balance.
 
-    Ten fits of every method: seconds up to some 10,000 nodes.
+    Costs five fits of every method: seconds on ten thousand nodes.
 
     Parameters
     ----------
