@@ -1,4 +1,4 @@
-"""`snaps.advise`: held-out levels, the budget, the rules of choice, its words, and what goes wrong."""
+"""`snaps.advise`: held-out levels, the budget, the rules, the words, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from snaps._evidence import Evidence, Labelled
 from snaps._inputs import Inputs
 from snaps._judging import NUMBERS, Judged, judge
 from snaps.calibration import conformal_rank
+from snaps.cli.evaluate import _note
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
 from snaps.pooling import Pooling
@@ -270,6 +271,37 @@ def test_every_number_has_an_interval():
     ):
         assert (row[f"{key}_low"], row[f"{key}_high"]) == pytest.approx((low, high))
     assert found.name == found.runner_up == "one"
+
+
+# ---- beside the table of splits ------------------------------------------------------------------
+
+
+def note(rows, goal="smallest"):
+    numbers = {DEFAULT: (1.5, 0.5, 0.06, 0.1), "other": (1.6, 0.4, 0.06, 0.1)}
+    keys = ("method", "size", "singleton_hit")
+    return _note(
+        [dict(zip(keys, row, strict=True)) for row in rows], picked(numbers, goal, errors=0.1)
+    )
+
+
+def test_a_table_that_agrees_needs_no_note():
+    rows = [(DEFAULT, 1.5, 0.5), ("other", 1.5, 0.4)]
+    assert note(rows) == note(rows, "singletons") == note(rows, "classes") == ""
+
+
+def test_a_table_that_says_otherwise_is_explained():
+    rows = [(DEFAULT, 1.5, 0.5), ("other", 1.4, 0.6)]
+    assert note(rows).startswith(
+        "Note: other is ahead in the table (1.400 against 1.500), which looks at labels that "
+        "calibrate and are predicted. The recommendation must not; on 200 tuning nodes the two "
+        "differ by +0.100 ("
+    )
+    assert "(0.600 against 0.500)" in note(rows, "singletons")
+    assert "differ by -0.100 (" in note(rows, "singletons")
+    assert note(rows, "classes") == (
+        "Note: other has the smallest sets in the table (1.400 against 1.500); the goal classes is "
+        "about something that the table does not show."
+    )
 
 
 # ---- advise --------------------------------------------------------------------------------------
