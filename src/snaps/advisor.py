@@ -55,7 +55,9 @@ class Advice:
         What the goal costs against the smallest sets; empty if nothing.
     rows : list of dict
         What each method would give, the recommended one first: its numbers, each with the ends of
-        its interval (`size`, `size_low`, `size_high`), and whether its sets are near full.
+        its interval (`size`, `size_low`, `size_high`), and whether its sets are near full. The two
+        gaps are those that half of the tuning nodes would show: where classes have few nodes,
+        chance adds to them, to all methods' alike.
     comparison : Comparison
         What it rests on.
     """
