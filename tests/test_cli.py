@@ -465,17 +465,17 @@ BAD = {
     "'--splits' must be an integer of at least 1, got 0": [*EVALUATE, "--splits", "0"],
     "'--calib' must be an integer from 1 to 59, got 0": [*EVALUATE, "--calib", "0"],
     "'--calib' must be an integer from 1 to 59, got 60": [*EVALUATE, "--calib", "60"],
-    "'--weights' must be two numbers 'lam,mu' for method snaps, got '0.5'": [
+    "'--weights' must be two numbers 'lam,mu', 'tune' or 'minimum' for method snaps, got '0.5'": [
         *PREDICT,
         "--weights",
         "0.5",
     ],
-    "'--weights' must be two numbers 'lam,mu' for method snaps, got 'a,b'": [
+    "'--weights' must be two numbers 'lam,mu', 'tune' or 'minimum' for method snaps, got 'a,b'": [
         *PREDICT,
         "--weights",
         "a,b",
     ],
-    "'--weights' must be one number 'mu' for method daps, got '0.1,0.2'": [
+    "'--weights' must be one number 'mu', 'tune' or 'minimum' for method daps, got '0.1,0.2'": [
         *PREDICT,
         *("--method", "daps", "--weights", "0.1,0.2"),
     ],

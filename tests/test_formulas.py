@@ -562,7 +562,7 @@ def test_tuned_snaps_weights(drawn, name):
     score, own = basic_scores(world, name)
     near = t.similar(world.features, 3, world.ids)
     parts = t.snaps_field(own, near, t.linked(world.edges, world.num_nodes))
-    cp = snaps.SNAPS(alpha=alpha, score=score, k=3, seed=world.seed)
+    cp = snaps.SNAPS(alpha=alpha, score=score, k=3, weights="minimum", seed=world.seed)
     quietly(cp.calibrate, *world.arrays(), calib, tune_nodes=tune)
     check_choice(
         cp.weights_,
@@ -579,7 +579,7 @@ def test_tuned_daps_weight(drawn):
     (world, tune, calib, _), alpha = drawn
     own = t.table(t.aps, world.probs, world.draws())
     rows = t.linked(world.edges, world.num_nodes)
-    cp = snaps.DAPS(alpha=alpha, seed=world.seed)
+    cp = snaps.DAPS(alpha=alpha, weight="minimum", seed=world.seed)
     quietly(cp.calibrate, *world.arrays(), calib, tune_nodes=tune)
     tables = [t.daps(own, rows, i / 20) for i in t.DAPS_GRID]
     fits = [np.allclose(cp.scores_, table, **CLOSE) for table in tables]
@@ -621,7 +621,7 @@ def test_raps_is_tuned_before_the_weights(drawn):
     own = t.table(t.raps_formula(*best), world.probs, draws)
     near = t.similar(world.features, 3, world.ids)
     parts = t.snaps_field(own, near, t.linked(world.edges, world.num_nodes))
-    cp = snaps.SNAPS(alpha=alpha, score=snaps.RAPS(), k=3, seed=world.seed)
+    cp = snaps.SNAPS(alpha=alpha, score=snaps.RAPS(), k=3, weights="minimum", seed=world.seed)
     quietly(cp.calibrate, *world.arrays(), calib, tune_nodes=tune)
     if check_choice(
         cp.weights_,
@@ -657,7 +657,7 @@ def test_tuning_breaks_ties_as_it_says(seed):
     own = t.table(t.aps, world.probs, world.draws())
     rows = t.linked(world.edges, world.num_nodes)
     parts = t.snaps_field(own, t.similar(world.features, 5, world.ids), rows)
-    cp = snaps.SNAPS(alpha=0.2, k=5, seed=seed)
+    cp = snaps.SNAPS(alpha=0.2, k=5, weights="minimum", seed=seed)
     cp.calibrate(*world.arrays(), calib, tune_nodes=tune)
     assert cp.weights_ == t.tune_snaps(parts, world.labels, tune, 0.2)
 
@@ -670,13 +670,36 @@ def test_tuning_finds_the_best_weights_of_a_larger_graph(seed):
     rows = t.linked(world.edges, world.num_nodes)
     parts = t.snaps_field(own, t.similar(world.features, 5, world.ids), rows)
     arrays = world.arrays()
-    cp = snaps.SNAPS(alpha=0.1, k=5, seed=seed).calibrate(*arrays, calib, tune_nodes=tune)
+    cp = snaps.SNAPS(alpha=0.1, k=5, weights="minimum", seed=seed).calibrate(
+        *arrays, calib, tune_nodes=tune
+    )
     assert cp.weights_ == t.tune_snaps(parts, world.labels, tune, 0.1)
     assert sum(cp.weights_) > 0, "a test that cannot tell tuning from nothing"
-    cp = snaps.DAPS(alpha=0.1, seed=seed).calibrate(*arrays, calib, tune_nodes=tune)
+    cp = snaps.DAPS(alpha=0.1, weight="minimum", seed=seed).calibrate(
+        *arrays, calib, tune_nodes=tune
+    )
     weight = t.tune_daps(own, rows, world.labels, tune, 0.1)
     assert weight > 0, "a test that cannot tell tuning from nothing"
     np.testing.assert_allclose(cp.scores_, t.daps(own, rows, weight), **CLOSE)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tuned_weights_are_a_mean_over_resamples(seed):
+    """Of the best pairs of 24 resamples, each drawn by the tuning nodes' hashes, and of a third."""
+    world = larger_world(120, seed)
+    tune, calib = list(range(40)), list(range(40, 80))
+    own = t.table(t.aps, world.probs, world.draws())
+    rows = t.linked(world.edges, world.num_nodes)
+    parts = t.snaps_field(own, t.similar(world.features, 5, world.ids), rows)
+    cp = snaps.SNAPS(alpha=0.1, k=5, seed=seed).calibrate(*world.arrays(), calib, tune_nodes=tune)
+    keys = _randomness.node_keys(np.array(world.ids)[tune])
+    order = np.argsort(keys)
+    words = _randomness.hashes(seed, keys[order], _randomness.RESAMPLE_STREAM)
+    draws = _randomness.uniforms(0, words, 24)
+    nodes = [tune[place] for place in order]
+    samples = (draws.T * len(nodes)).astype(int).tolist()
+    expected = t.average_snaps(parts, world.labels, nodes, 0.1, samples)
+    np.testing.assert_allclose(cp.weights_, expected, atol=1e-12)
 
 
 def twinned(world):
@@ -700,7 +723,7 @@ def test_tuning_counts_tied_scores(seed):
     own = t.table(t.aps, world.probs)
     rows = t.linked(world.edges, world.num_nodes)
     score = snaps.APS(randomized=False)
-    cp = snaps.DAPS(alpha=0.2, score=score, seed=seed)
+    cp = snaps.DAPS(alpha=0.2, score=score, weight="minimum", seed=seed)
     cp.calibrate(*world.arrays(), calib, tune_nodes=tune)
     weight = t.tune_daps(own, rows, world.labels, tune, 0.2)
     np.testing.assert_allclose(cp.scores_, t.daps(own, rows, weight), **CLOSE)

@@ -14,7 +14,7 @@ import law
 import small
 import snaps
 from small import CALIB, LABELS, NUM_NODES, PROBS
-from snaps import _context, _logpool, pooling
+from snaps import _context, _logpool, _shares, pooling
 from snaps._evidence import Evidence
 from snaps._inputs import Inputs
 from snaps._parts import Context
@@ -322,6 +322,47 @@ def test_few_tuning_nodes_mean_equal_weights(case):
     with pytest.warns(snaps.SnapsWarning, match="5 nodes are too few to tune on: using equal"):
         cp = snaps.Pooled(0.1).calibrate(graph, probs, labels, pool[5:300], pool[:5])
     assert set(cp.weights_.values()) == {1 / 8} and not cp.bias_.any()
+
+
+@pytest.mark.parametrize("imbalance", [1, 2])
+def test_tuning_nodes_that_are_balanced_where_the_graph_is_not(imbalance):
+    """Twenty a class tune: it is said, the shares are put right, and the sets stay small."""
+    for seed in (1, 2):
+        data = make_graph(3000, 5, imbalance=imbalance, seed=seed)
+        order = np.random.default_rng(seed).permutation(3000)
+        by_class = [order[data.labels[order] == y] for y in range(5)]
+        train = np.concatenate([nodes[:20] for nodes in by_class])
+        valid = np.concatenate([nodes[20:40] for nodes in by_class])
+        pool = np.setdiff1d(order, np.concatenate([train, valid]))
+        probs = smoothed_regression(data.graph, data.labels, train)
+        arguments = data.graph, probs, data.labels, pool, 500, 20
+        thirds = snaps.evaluate_splits(snaps.SNAPS(weights=(1 / 3, 1 / 3)), *arguments)
+        with pytest.warns(snaps.SnapsWarning, match="tuning nodes are not like the others"):
+            mine = snaps.evaluate_splits(
+                snaps.Pooled(), *arguments, tune_nodes=valid, known_nodes=train
+            )
+        assert mine["size"].mean() < 1.02 * thirds["size"].mean()
+        cp = snaps.Pooled()
+        with pytest.warns(snaps.SnapsWarning, match="tuning nodes are not like the others"):
+            cp.calibrate(data.graph, probs, data.labels, pool[::3], valid, known_nodes=train)
+        true = np.bincount(data.labels[pool], minlength=5) / len(pool)
+        assert np.abs(cp.probs_[pool].mean(axis=0) - true).max() < 0.05
+        # A part of the calibration nodes is like the others, and so are nodes drawn by the user.
+        snaps.Pooled().calibrate(data.graph, probs, data.labels, pool[::3], known_nodes=train)
+        drawn = np.random.default_rng(seed).permutation(pool)
+        snaps.Pooled().calibrate(
+            data.graph, probs, data.labels, drawn[100:600], drawn[:100], known_nodes=train
+        )
+
+
+def test_fair_tuning_nodes_are_rarely_called_unlike():
+    random = np.random.default_rng(4)
+    others = random.dirichlet([0.3, 0.2, 0.1, 0.05], 4000)
+    calls = sum(
+        _shares.unlike(others[nodes], others, nodes.astype(np.uint64), 0)
+        for nodes in (random.choice(4000, 80, replace=False) for _ in range(1000))
+    )
+    assert calls <= 10
 
 
 # ---- the law -------------------------------------------------------------------------------------

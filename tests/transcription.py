@@ -198,6 +198,17 @@ def tune_snaps(parts, labels, nodes, alpha, total_size=total_size):
     return i / 20, j / 20
 
 
+def average_snaps(parts, labels, nodes, alpha, samples):
+    """The mean of the best (lam, mu) of resamples, and of (1/3, 1/3) as if by 50 nodes more."""
+    best = [
+        tune_snaps(parts, labels, [nodes[place] for place in sample], alpha) for sample in samples
+    ]
+    share = len(nodes) / (len(nodes) + 50)
+    return tuple(
+        share * sum(pair[side] for pair in best) / len(best) + (1 - share) / 3 for side in (0, 1)
+    )
+
+
 def tune_daps(scores, linked_rows, labels, nodes, alpha, total_size=total_size):
     """The weight of smallest mean size; ties to the smaller."""
     sizes = [total_size(daps(scores, linked_rows, i / 20), labels, nodes, alpha) for i in DAPS_GRID]

@@ -45,6 +45,8 @@ from snaps.scorers import DAPS_GRID, SNAPS_GRID, Mixing
 from snaps.scores import APS, Score, check_score
 from snaps.sets import PredictionSets
 
+TUNED = ("tune", "minimum")  # what may stand for weights that are chosen
+
 
 @dataclass(eq=False, repr=False)
 class Estimator(Recalibrating):
@@ -392,7 +394,7 @@ class Estimator(Recalibrating):
         scores, classes = inputs.score(state.scorer), state.roles.classes
         columns = node_columns(inputs.probs, scores, degrees, classes)
         roles, drawn = state.roles, self.calib_nodes_
-        if roles.paid:  # tuning nodes that were a part of the same draw tell as much
+        if roles.tuning.drawn:  # tuning nodes that were a part of the same draw tell as much
             drawn = np.concatenate([drawn, self.tune_nodes_])
         return compare(columns, drawn, wanted, inputs.keys, self.seed)
 
@@ -503,8 +505,9 @@ class DAPS(Estimator):
     ----------
     alpha : float
     score : Score
-    weight : float or "tune"
-        mu, the weight of the linked nodes; tuned over 0, 0.05, ..., 0.95.
+    weight : float, "tune" or "minimum"
+        mu, the weight of the linked nodes. "tune" and "minimum" try 0, 0.05, ..., 0.95 on the
+        tuning nodes; see `SNAPS`.
     seed : int
     class_conditional : bool
 
@@ -514,20 +517,24 @@ class DAPS(Estimator):
     threshold_, scores_, score_, calib_nodes_, tune_nodes_, classes_ : see `SplitConformal`
     """
 
-    weight: float | Literal["tune"] = "tune"
+    weight: float | Literal["tune", "minimum"] = "tune"
 
     def scorer(self) -> Mixing:
         """Own and linked scores."""
         self._check_shared()
-        if isinstance(self.weight, str) and self.weight != "tune":
-            raise SnapsError(
-                f"'weight' must be a number from 0 to 1 or 'tune', got {shown(self.weight)}"
-            )
         if isinstance(self.weight, str):
+            if self.weight not in TUNED:
+                raise SnapsError(
+                    "'weight' must be a number from 0 to 1, 'tune' or 'minimum', "
+                    f"got {shown(self.weight)}"
+                )
             grid = DAPS_GRID
         else:
             grid = ((0.0, check_number(self.weight, "weight", low=0, high=1)),)
-        return Mixing(self.score, self.seed, linked=Links(), grid=grid, fallback=(0.0, 0.5))
+        averaged = self.weight == "tune"
+        return Mixing(
+            self.score, self.seed, None, Links(), grid, fallback=(0.0, 0.5), averaged=averaged
+        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -542,9 +549,11 @@ class SNAPS(Estimator):
         The basic score S.
     k : int
         Number of similar nodes.
-    weights : (lam, mu) or "tune"
-        lam weighs the k most similar nodes, mu the linked ones. "tune" tries all pairs of
-        multiples of 0.05 with lam + mu <= 1 on the tuning nodes.
+    weights : (lam, mu), "tune" or "minimum"
+        lam weighs the k most similar nodes, mu the linked ones. "minimum" takes the pair with the
+        smallest sets on the tuning nodes, of all pairs of multiples of 0.05 with lam + mu <= 1, as
+        the paper does. "tune" averages the minima of 24 resamples of the tuning nodes and leans to
+        (1/3, 1/3) where they are few, which gives smaller sets on other nodes.
     seed : int
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
@@ -574,15 +583,16 @@ class SNAPS(Estimator):
     """
 
     k: int = 20
-    weights: tuple[float, float] | Literal["tune"] = "tune"
+    weights: tuple[float, float] | Literal["tune", "minimum"] = "tune"
 
     def scorer(self) -> Mixing:
         """Own, similar and linked scores."""
         self._check_shared()
         similar = Similar(check_integer(self.k, "k", low=1))
-        tuned = isinstance(self.weights, str) and self.weights == "tune"
+        tuned = isinstance(self.weights, str) and self.weights in TUNED
         grid = SNAPS_GRID if tuned else (check_weights(self.weights),)
-        return Mixing(self.score, self.seed, similar, Links(), grid, fallback=(1 / 3, 1 / 3))
+        averaged = tuned and self.weights == "tune"
+        return Mixing(self.score, self.seed, similar, Links(), grid, (1 / 3, 1 / 3), averaged)
 
     def warn_of(self, inputs: Inputs) -> None:
         if "similar" not in inputs.has:

@@ -8,7 +8,7 @@ by their key, which names them on any graph.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -44,7 +44,8 @@ class Labelled:
 
     def some(self, chosen: np.ndarray) -> Self:
         """Those at some places, or of a mask."""
-        return type(self)(self.ids[chosen], self.keys[chosen], self.labels[chosen])
+        ids, keys, labels = (each[chosen] for each in (self.ids, self.keys, self.labels))
+        return replace(self, ids=ids, keys=keys, labels=labels)
 
     @cached_property
     def digest(self) -> bytes:
@@ -59,8 +60,17 @@ class Labelled:
         return hash((type(self), self.digest))
 
 
+@dataclass(frozen=True, eq=False)
 class Evidence(Labelled):
-    """Tuning or known nodes: the only labels that anything left of the wall may see."""
+    """Tuning or known nodes: the only labels that anything left of the wall may see.
+
+    Attributes
+    ----------
+    drawn : bool
+        Whether they are a random part of the nodes that would calibrate or be predicted.
+    """
+
+    drawn: bool = False
 
     def joined(self, other: Evidence) -> Evidence:
         """Both together."""

@@ -207,7 +207,7 @@ class Inputs:
         places, found = locate_keys(self.keys, evidence.keys)
         table = self.get(Summary())
         rows = [self._reached(hops, table, places) for hops in self._hops(k)]
-        return solve(np.hstack(rows), evidence.labels[found], self.num_classes)
+        return solve(np.hstack(rows), evidence.some(found), self.num_classes)
 
     def _regressed(self, k: int, coefficients: Array) -> Array:
         """The model's guesses for all nodes; classes are averaged over hops, not features."""

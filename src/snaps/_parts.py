@@ -123,6 +123,7 @@ class Engine(Protocol):
     """Makes parts over all nodes; fitting and combining are the same code for every engine."""
 
     num_classes: int
+    keys: Keys
     has: frozenset[str]
     """What there is: features, and links, similar, context to average over."""
 

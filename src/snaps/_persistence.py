@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -75,7 +75,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         "tuned": state.tuned,
         "weighted": state.weighted,
         "apart": state.apart,
-        "paid": roles.paid,
+        "paid": roles.tuning.drawn,
     }
     if roles.groups is not None and not all(type(name) in _NAMES for name in roles.groups.names):
         odd = next(name for name in roles.groups.names if type(name) not in _NAMES)
@@ -241,7 +241,8 @@ def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
     if len(np.unique(keys)) < len(keys):
         raise SnapsError("calibration, tuning and known nodes must not overlap")
     reference = arrays["reference"].astype(np.uint64)
-    roles = Roles(calib, tuning, known, reference, classes, groups, bool(header["paid"]))
+    tuning = replace(tuning, drawn=bool(header["paid"]))
+    roles = Roles(calib, tuning, known, reference, classes, groups)
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
         raise SnapsError("its nodes must be in its graph")
     scores = arrays["calib_scores"]

@@ -20,7 +20,9 @@ SMOOTH_STREAM = -4
 ORACLE_STREAM = -5
 CORRECTION_STREAM = -6
 EXCHANGEABILITY_STREAM = -7
-FOLD_STREAM = -8
+RESAMPLE_STREAM = -8
+SHARES_STREAM = -9
+FOLD_STREAM = -10
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from snaps._evidence import Evidence
+
 RIDGES = 10.0 ** np.arange(-2, 3.5, 0.5)  # tried; the least leave-one-out error is taken
 
 
@@ -20,13 +22,13 @@ class Solution:
     left_out: np.ndarray
 
 
-def solve(rows: np.ndarray, labels: np.ndarray, num_classes: int) -> Solution:
+def solve(rows: np.ndarray, evidence: Evidence, num_classes: int) -> Solution:
     """Fit rows (m, columns) to one-hot labels; the ridge is chosen by its leave-one-out error."""
     from threadpoolctl import threadpool_limits
 
     if not len(rows):
         return Solution(np.zeros((rows.shape[1], num_classes)), np.zeros((0, num_classes)))
-    target = np.eye(num_classes)[labels]
+    target = np.eye(num_classes)[evidence.labels]
     with threadpool_limits(1, user_api="blas"):
         values, vectors = np.linalg.eigh(rows.T @ rows)
         turned = rows @ vectors

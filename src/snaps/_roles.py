@@ -89,8 +89,6 @@ class Roles:
     classes : array (K,)
         Names of the classes, in the order of the columns of probabilities.
     groups : Groups or None
-    paid : bool
-        Whether the tuning nodes were a part of the calibration nodes, drawn with them.
     """
 
     calib: Labelled
@@ -99,7 +97,6 @@ class Roles:
     reference: Keys
     classes: np.ndarray
     groups: Groups | None = None
-    paid: bool = False
 
     @classmethod
     def read(
@@ -156,12 +153,11 @@ class Roles:
 
         return cls(
             cut(Labelled, calib),
-            cut(Evidence, tuning),
+            replace(cut(Evidence, tuning), drawn=tune_nodes is None),
             cut(Evidence, known),
             graph.keys[aside],
             names,
             None if groups is None else Groups.read(groups, graph.num_nodes),
-            tune_nodes is None,
         )
 
     def again(
@@ -264,7 +260,7 @@ def _still_here(graph: Graph, nodes: Kind, what: str, drop: bool) -> Kind:
             f"{shown(nodes.ids[gone[0]].item())}): missing='drop' (--missing drop) goes on without "
             "them"
         )
-    return type(nodes)(nodes.ids[found], nodes.keys[found], nodes.labels[found])
+    return nodes.some(found)
 
 
 def _check_same(graph: Graph, nodes: Labelled, codes: np.ndarray) -> None:

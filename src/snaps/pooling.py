@@ -7,6 +7,7 @@ nodes but itself; those of calibration and predicted nodes are never seen here, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -14,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from snaps._checks.evidence import check_evidence
-from snaps._errors import SnapsError
+from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence, Keys
 from snaps._logpool import fit_pool
 from snaps._parts import (
@@ -30,6 +31,8 @@ from snaps._parts import (
     Regressed,
     Similar,
 )
+from snaps._randomness import SHARES_STREAM, smallest
+from snaps._shares import MOST_OTHERS, moved_bias, unlike
 from snaps.calibration import enough
 from snaps.scores import Score, score_table, warn_untuned
 
@@ -151,15 +154,37 @@ class Pooling:
         fitted = None
         out = []
         for alpha in alphas:
+            one = plain
             if not enough(len(tuning), alpha):
                 warn_untuned(len(tuning), "equal weights and no biases")
-                weights, bias = equal
             else:
-                weights, bias = fitted = fitted or fit_pool(logs, tuning)
-            one = replace(plain, weights=weights, bias=bias)
+                if fitted is None:
+                    weights, bias = fit_pool(logs, tuning)
+                    fitted = self._towards_others(
+                        engine, tuning, replace(plain, weights=weights, bias=bias)
+                    )
+                one = fitted
             score = self.score.tune(one.probabilities(rows), tuning, alpha, self.seed)
             out.append(replace(one, score=score))
         return out
+
+    def _towards_others(
+        self, engine: Engine, tuning: Evidence, fitted: FittedPooling
+    ) -> FittedPooling:
+        """With biases for the shares of classes among the nodes that are no evidence."""
+        if tuning.drawn:
+            return fitted
+        others = engine.keys[~np.isin(engine.keys, fitted.evidence.keys)]
+        others = np.sort(others)[smallest(self.seed, np.sort(others), SHARES_STREAM, MOST_OTHERS)]
+        seen, usual = engine.rows([(Probs(), tuning.keys), (Probs(), others)])
+        if not unlike(seen, usual, tuning.keys, self.seed):
+            return fitted
+        _warn_unlike(seen.mean(axis=0), usual.mean(axis=0))
+        tables = engine.rows([(part, others) for part in fitted.parts.values()])
+        table = fitted.probabilities(dict(zip(fitted.parts, tables, strict=True)))
+        counts = np.bincount(tuning.labels, minlength=engine.num_classes)
+        shares = (counts + 1) / (counts.sum() + len(counts))
+        return replace(fitted, bias=fitted.bias + moved_bias(table, shares))
 
     def _cross_fitted(
         self, engine: Engine, names: Sequence[str], tuning: Evidence, evidence: Evidence
@@ -187,6 +212,18 @@ class Pooling:
         for (name, _, places), table in zip(asks, tables, strict=True):
             rows[name][places] = table
         return rows
+
+
+def _warn_unlike(tuning: Array, others: Array) -> None:
+    y = int(np.abs(tuning - others).argmax())
+    warnings.warn(
+        f"the tuning nodes are not like the others: {tuning[y]:.0%} of them are of class {y} as "
+        f"the classifier sees it, and {others[y]:.0%} elsewhere. The shares of the classes are "
+        "estimated without labels; better, pass these nodes as known_nodes and let a part of the "
+        "calibration nodes tune",
+        SnapsWarning,
+        stacklevel=5,
+    )
 
 
 @dataclass(frozen=True)

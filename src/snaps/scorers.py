@@ -1,7 +1,7 @@
 """The left layer's plain scorer: s^ = (1 - lam - mu) S + lam As S + mu A S.
 
-`Mixing` chooses lam and mu (and the score's own parameters) as those with the smallest sets on the
-tuning nodes. Their labels never calibrate, which is why tuning costs no validity.
+`Mixing` chooses lam and mu (and the score's own parameters) by the size of the sets on the tuning
+nodes. Their labels never calibrate, which is why tuning costs no validity.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ import numpy as np
 from snaps._checks.evidence import check_evidence
 from snaps._evidence import Evidence, Keys
 from snaps._parts import Array, Engine, Links, Mean, Own, Part, Probs, Similar
+from snaps._randomness import RESAMPLE_STREAM, hashes, uniforms
 from snaps.calibration import conformal_rank
 from snaps.scores import Score, warn_untuned
 
 _STEPS = 20  # weights move in steps of 1/20 = 0.05
+# The minimum over the grid is noise on a flat surface. The mean of the minima of this many
+# resamples of the tuning nodes, and of the fallback with the weight of so many nodes, is calmer.
+RESAMPLES, FALLBACK_NODES = 24, 50
 
 Pair = tuple[float, float]  # (lam, mu)
 
@@ -60,7 +64,9 @@ class Mixing:
     grid : pairs (lam, mu)
         To choose from, in order of preference among equals; a single pair is fixed.
     fallback : pair
-        What to take when there are too few nodes to tune on.
+        What to take when there are too few nodes to tune on, and to lean to when there are few.
+    averaged : bool
+        Average the best pairs of resamples of the tuning nodes; else take the best pair.
     """
 
     score: Score
@@ -69,6 +75,7 @@ class Mixing:
     linked: Links | None = None
     grid: tuple[Pair, ...] = ((0.0, 0.0),)
     fallback: Pair = (0.0, 0.0)
+    averaged: bool = True
 
     @property
     def needs_tuning(self) -> bool:
@@ -97,20 +104,27 @@ class Mixing:
             lam, mu = self.fallback
             warn_untuned(n, f"lam={lam:.3g}, mu={mu:.3g}")
             return replace(fitted, lam=lam, mu=mu)
-        lam, mu = _smallest_sets(fitted.parts, rows, tuning, self.grid, rank)
+        lam, mu = self._choose(fitted.parts, rows, tuning, rank)
         return replace(fitted, lam=lam, mu=mu)
 
+    def _choose(self, names: Iterable[str], rows: list[Array], tuning: Evidence, rank: int) -> Pair:
+        """The first pair of the grid with the smallest sets; averaged, that of many resamples."""
+        from snaps.kernels.splitting import mixed_sizes
 
-def _smallest_sets(
-    names: Iterable[str], rows: list[Array], tuning: Evidence, grid: Sequence[Pair], rank: int
-) -> Pair:
-    """The first pair of the grid with the smallest sets on the tuning nodes."""
-    from snaps.kernels.splitting import mixed_sizes
-
-    weights = mixing_weights(*np.array(grid).T)
-    table = np.stack([weights[name] for name in names], axis=1)
-    sizes = mixed_sizes(np.stack(rows), tuning.labels, table, rank)
-    return grid[int(np.argmin(sizes))]
+        n, grid = len(tuning), np.array(self.grid)
+        weights = mixing_weights(*grid.T)
+        table = np.stack([weights[name] for name in names], axis=1)
+        samples = None
+        if self.averaged:
+            draws = uniforms(0, hashes(self.seed, tuning.keys, RESAMPLE_STREAM), RESAMPLES)
+            samples = (draws.T * n).astype(np.int64)
+        sizes = mixed_sizes(np.stack(rows), tuning.labels, table, rank, samples)
+        if not self.averaged:
+            return self.grid[int(np.argmin(sizes))]
+        best = grid[np.argmin(sizes, axis=0)]
+        share = n / (n + FALLBACK_NODES)
+        lam, mu = share * best.mean(axis=0) + (1 - share) * np.array(self.fallback)
+        return float(lam), float(mu)
 
 
 @dataclass(frozen=True)

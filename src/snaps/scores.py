@@ -135,13 +135,13 @@ class RAPS(Score):
         ranks = rank_table(probs)
         grid = np.array([[1.0, penalty] for penalty in penalties])
         rank = conformal_rank(len(labels), alpha)
-        sizes = np.array(
+        sizes = np.hstack(
             [
                 mixed_sizes(np.stack([base, np.maximum(ranks - k_reg, 0.0)]), labels, grid, rank)
                 for k_reg in k_regs
             ]
         )
-        best_penalty, best_k_reg = divmod(int(np.argmin(sizes.T)), len(k_regs))
+        best_penalty, best_k_reg = divmod(int(np.argmin(sizes)), len(k_regs))
         return replace(self, k_reg=k_regs[best_k_reg], penalty=penalties[best_penalty])
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:

@@ -271,7 +271,9 @@ def check_weights(weights: Any, name: str = "weights") -> tuple[float, float]:
     try:
         lam, mu = weights
     except (TypeError, ValueError):
-        raise SnapsError(f"'{name}' must be (lam, mu) or 'tune', got {shown(weights)}") from None
+        raise SnapsError(
+            f"'{name}' must be (lam, mu), 'tune' or 'minimum', got {shown(weights)}"
+        ) from None
     lam, mu = check_number(lam, "lam", low=0, high=1), check_number(mu, "mu", low=0, high=1)
     if lam + mu > 1 + 1e-9:
         raise SnapsError(f"'{name}' must sum to at most 1, got {lam:g} + {mu:g}")

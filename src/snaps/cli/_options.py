@@ -46,7 +46,7 @@ ScoreOption = Annotated[
     ScoreName | None, typer.Option(help="The basic score; default: aps, thr for pooled.")
 ]
 WeightsOption = Annotated[
-    str | None, typer.Option(help="Fixed weights: 'lam,mu' for snaps, 'mu' for daps.")
+    str | None, typer.Option(help="Fixed: 'lam,mu' for snaps, 'mu' for daps; or tune, minimum.")
 ]
 ByClassOption = Annotated[
     bool, typer.Option("--class-conditional", help="A threshold for each class.")
@@ -88,34 +88,37 @@ def make_estimator(
         "seed": seed,
         "class_conditional": class_conditional,
     }
-    numbers = _numbers(weights, {Method.SNAPS: 2, Method.DAPS: 1}.get(method, 0), method)
+    chosen = _weights(weights, {Method.SNAPS: 2, Method.DAPS: 1}.get(method, 0), method)
     estimator: Estimator
     if method is Method.SNAPS:
-        pair: Any = "tune" if numbers is None else tuple(numbers)
-        estimator = snaps.SNAPS(alpha, k=k, weights=pair, **common)
+        estimator = snaps.SNAPS(alpha, k=k, weights=chosen, **common)
     elif method is Method.POOLED:
         estimator = snaps.Pooled(alpha, k=k, **common)
     elif method is Method.DAPS:
-        estimator = snaps.DAPS(alpha, weight="tune" if numbers is None else numbers[0], **common)
+        estimator = snaps.DAPS(alpha, weight=chosen, **common)
     else:
         estimator = snaps.SplitConformal(alpha, **common)
     estimator.scorer()
     return estimator
 
 
-def _numbers(text: str | None, count: int, method: Method) -> list[float] | None:
+def _weights(text: str | None, count: int, method: Method) -> Any:
+    """What an estimator takes for the option: a word, a number or a pair."""
     from snaps._errors import SnapsError
 
     if text is None:
-        return None
-    rule = {2: "two numbers 'lam,mu'", 1: "one number 'mu'", 0: "left out"}[count]
+        return "tune"
+    if count and text in ("tune", "minimum"):
+        return text
+    words = ", 'tune' or 'minimum'"
+    rule = {2: f"two numbers 'lam,mu'{words}", 1: f"one number 'mu'{words}", 0: "left out"}[count]
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
     if len(numbers) != count or count == 0:
         raise SnapsError(f"'--weights' must be {rule} for method {method.value}, got {text!r}")
-    return numbers
+    return tuple(numbers) if count > 1 else numbers[0]
 
 
 def read(folder: Path, *, group_by: str | None = None, weighted: bool = False) -> Folder:

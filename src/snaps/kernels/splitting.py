@@ -32,19 +32,24 @@ def order_statistic(values, rank):
     return top[0]
 
 
-def mixed_sizes(parts, labels, grid, rank):
-    """Number of labels below the own threshold, for every row of weights in the grid."""
+def mixed_sizes(parts, labels, grid, rank, samples=None):
+    """Number of labels below the own threshold (weights, samples), for each row of the grid.
+
+    A sample is a list of n nodes, with repetitions, in place of the nodes themselves.
+    """
     num_parts, n, num_classes = parts.shape
     flat = np.ascontiguousarray(parts).reshape(num_parts, n * num_classes)
-    sizes = np.empty(len(grid), np.int64)
-    share = _SHARE // max(flat.size, 1) + 1
-    in_shares(_mixed_sizes, len(grid), share, flat, num_classes, labels, grid, rank, sizes)
+    samples = np.arange(n)[None] if samples is None else samples
+    sizes = np.empty((len(grid), len(samples)), np.int64)
+    share = _SHARE // max(flat.size * len(samples), 1) + 1
+    in_shares(_mixed_sizes, len(grid), share, flat, num_classes, labels, grid, rank, samples, sizes)
     return sizes
 
 
 @loop
-def _mixed_sizes(first, last, flat, num_classes, labels, grid, rank, sizes):
+def _mixed_sizes(first, last, flat, num_classes, labels, grid, rank, samples, sizes):
     num_parts, n = len(flat), len(labels)
+    own, drawn = np.empty(n), np.empty(n)
     for g in range(first, last):
         scores = grid[g, 0] * flat[0]
         for part in range(1, num_parts):
@@ -52,14 +57,18 @@ def _mixed_sizes(first, last, flat, num_classes, labels, grid, rank, sizes):
             if weight != 0.0:
                 for entry in range(n * num_classes):
                     scores[entry] += weight * flat[part, entry]
-        own = np.empty(n)
         for i in range(n):
             own[i] = scores[i * num_classes + labels[i]]
-        threshold = order_statistic(own, rank)
-        count = 0
-        for entry in range(n * num_classes):
-            count += scores[entry] <= threshold
-        sizes[g] = count
+        for b in range(len(samples)):
+            for i in range(n):
+                drawn[i] = own[samples[b, i]]
+            threshold = order_statistic(drawn, rank)
+            count = 0
+            for i in range(n):
+                row = samples[b, i] * num_classes
+                for y in range(num_classes):
+                    count += scores[row + y] <= threshold
+            sizes[g, b] = count
 
 
 def draw_splits(states, n_calib, n_splits):

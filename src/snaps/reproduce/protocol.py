@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._estimators import SNAPS, Estimator
+from snaps._estimators import DAPS, SNAPS, Estimator
 from snaps._methods import all_methods
 from snaps.datasets import Dataset
 from snaps.scorers import SNAPS_GRID, Mixing
@@ -42,7 +42,7 @@ class Ablated(SNAPS):
             and (self.similar or lam == 0)
             and (self.linked or mu == 0)
         )
-        return replace(super().scorer(), grid=allowed)
+        return replace(super().scorer(), grid=allowed, averaged=False)
 
 
 def _ablation(own: bool, linked: bool, similar: bool) -> Factory:
@@ -118,13 +118,24 @@ def evaluate_draw(
     ----------
     as_authors : bool
         Tune on as many nodes as there are training nodes, at most 500, as the authors do, instead
-        of on half of the budget.
+        of on half of the budget, and take the weights with the smallest sets there.
     """
     methods = {name: factory(alpha, seed) for name, factory in SUITES[suite].items()}
+    if as_authors:
+        methods = {name: _plainly_tuned(method) for name, method in methods.items()}
     return evaluate_methods(
         methods, dataset, logits, nodes, similarity, budget(dataset, suite, len(nodes.pool)),
         splits=splits, seed=seed, as_authors=as_authors,
     )  # fmt: skip
+
+
+def _plainly_tuned(method: Estimator) -> Estimator:
+    """A method whose weights, if they are tuned, are those of the smallest sets."""
+    if isinstance(method, SNAPS) and method.weights == "tune":
+        return replace(method, weights="minimum")
+    if isinstance(method, DAPS) and method.weight == "tune":
+        return replace(method, weight="minimum")
+    return method
 
 
 def evaluate_methods(
