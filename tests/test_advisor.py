@@ -407,6 +407,19 @@ def test_complaints(case, options, message):
     assert str(caught.value) == message
 
 
+def test_tuning_nodes_unlike_the_others_are_told_of_once(case):
+    graph, probs, labels = case
+    one_kind = TUNE[labels[TUNE] < 2]
+    with pytest.warns(snaps.SnapsWarning) as heard:
+        snaps.advise(
+            graph, probs, labels, one_kind, alpha=0.1, known_nodes=TRAIN,
+            methods={"Pooled": snaps.Pooled(0.1)},
+        )  # fmt: skip
+    (told,) = heard
+    assert str(told.message).startswith("the tuning nodes are not like the others")
+    assert told.filename == __file__
+
+
 def test_another_goal_must_exist_too(advice):
     with pytest.raises(snaps.SnapsError, match="'goal' must be one of"):
         advice.for_goal("tiny")

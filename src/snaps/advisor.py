@@ -13,7 +13,7 @@ from typing import Any
 
 from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._choice import DEFAULT, GOALS, Comparison
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError
 from snaps._estimators import Estimator, most_demanding
 from snaps._heldout import FOLDS, held_out_levels
 from snaps._judging import NUMBERS, judge
@@ -136,6 +136,7 @@ def advise(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from snaps.datasets import make_graph
     >>> from snaps.models import smoothed_regression
     >>> data = make_graph(900, 4, seed=1)
@@ -162,15 +163,15 @@ def advise(
     check_integer(len(nodes), "the number of tune_nodes", low=2 * fewest)
     budget = len(nodes) if n_calib is None else check_integer(n_calib, "n_calib", low=fewest)
     splits = draw_splits(seed, nodes.keys, len(nodes) // 2, HALVES)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SnapsWarning)  # of classes with few nodes in a fold
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
         levels = held_out_levels(competing, inputs, nodes, roles.known, level, seed)
-        judged = {
-            name: judge(
-                levels[name], nodes, splits, budget, level, one.class_conditional, seed
-            )
-            for name, one in competing.items()
-        }  # fmt: skip
+    for said in {each.category: each for each in heard}.values():  # once for all folds
+        warnings.warn(str(said.message), said.category, stacklevel=2)
+    judged = {
+        name: judge(levels[name], nodes, splits, budget, level, one.class_conditional, seed)
+        for name, one in competing.items()
+    }
     return _recommend(Comparison(competing, judged, nodes.keys, budget, inputs.num_classes), goal)
 
 

@@ -108,17 +108,18 @@ def _cell(trial: Trial, setting: Setting) -> dict[str, Any]:
             data.graph, data.num_classes, data.labels, inputs.positions(rest.keys),
             tune_nodes=tune_nodes, known_nodes=known, name="pool",
         )  # fmt: skip
-        advised = {}
-        for who, names in (("all", CANDIDATES), ("plain", PLAIN)):
-            advice = advise(
-                data.graph, logits, data.labels, tune_nodes, n_calib=trial.n_calib,
-                alpha=trial.alpha, known_nodes=known, similarity=near, logits=True, seed=seed,
-                methods=methods(names, trial.alpha, seed=seed),
-            )  # fmt: skip
-            advised[who] = {goal: _told(advice.for_goal(goal)) for goal in GOALS}
-        plan = Plan(trial.n_calib, setting.splits, seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SnapsWarning)  # of classes with few nodes
+            # Of classes with few nodes, and of tuning nodes that chance made unlike the others.
+            warnings.simplefilter("ignore", SnapsWarning)
+            advised = {}
+            for who, names in (("all", CANDIDATES), ("plain", PLAIN)):
+                advice = advise(
+                    data.graph, logits, data.labels, tune_nodes, n_calib=trial.n_calib,
+                    alpha=trial.alpha, known_nodes=known, similarity=near, logits=True, seed=seed,
+                    methods=methods(names, trial.alpha, seed=seed),
+                )  # fmt: skip
+                advised[who] = {goal: _told(advice.for_goal(goal)) for goal in GOALS}
+            plan = Plan(trial.n_calib, setting.splits, seed)
             truth = {
                 name: _truth(method, inputs, roles, plan)
                 for name, method in methods(CANDIDATES, trial.alpha, seed=seed).items()
