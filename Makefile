@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 DATA   := $(or $(SNAPS_DATA),$(wildcard ../shared/data))
 
-.PHONY: demo test lint bench clean
+LOWEST := .venv-lowest
+
+.PHONY: demo test test-lowest fuzz kill lint bench clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -14,6 +16,21 @@ demo: $(VENV)/.core
 # On the small arrays of tests a second thread of BLAS only spins, and slows the first.
 test: $(VENV)/.test
 	SNAPS_DATA="$(DATA)" OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
+
+# The attacker of the tests, at length: make fuzz CASES=200000 SEED=7
+CASES ?= 20000
+SEED  ?= 0
+fuzz: $(VENV)/.test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -W ignore tests/fuzz.py --cases $(CASES) --seed $(SEED)
+
+# Files, commands and what they need, with the lowest versions allowed; without torch.
+test-lowest: $(LOWEST)/.test
+	SNAPS_DATA="$(DATA)" OPENBLAS_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(foreach name, \
+		files untrusted folder cli calibration matrices sorting pooled, tests/test_$(name).py)
+
+# Processes that write are killed at fifty random moments each.
+kill: $(VENV)/.test
+	$(BIN)/python tests/kill.py --times 50
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff format --check src tests benchmarks examples
@@ -24,7 +41,7 @@ bench: $(VENV)/.bench
 	SNAPS_DATA="$(DATA)" $(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo build dist src/*.egg-info
+	rm -rf $(VENV) $(LOWEST) demo build dist src/*.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "snaps needs Python 3.11 or newer")'
@@ -44,4 +61,9 @@ $(VENV)/.lint: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e ".[bench,gnn]"
+	touch $@
+
+$(LOWEST)/.test: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e ".[test]"
 	touch $@

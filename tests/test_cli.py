@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import signal
@@ -89,8 +90,13 @@ def test_demo_as_a_program(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert all(name in done.stdout for name in ("APS", "RAPS", "DAPS", "SNAPS", "coverage"))
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    graph = {"d/graph/nodes.parquet", "d/graph/edges.parquet", "d/graph/features.npz"}
-    assert written == {"d/demo.png", "d/sets.parquet", *graph}
+    graph = ("nodes.parquet", "edges.parquet", "features.npz", "manifest.json")
+    assert written == {
+        "d/demo.png",
+        "d/report.html",
+        "d/sets.parquet",
+        *(f"d/graph/{name}" for name in graph),
+    }
     assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "Next: snaps predict d/graph --alpha 0.05 --out sets.parquet" in done.stdout
 
@@ -146,6 +152,45 @@ def test_a_reader_of_stdout_that_has_gone(here, command):
     assert (process.returncode, stderr) == (1, b"")
 
 
+@pytest.mark.parametrize(
+    "command", [PREDICT, EVALUATE, ["--version"], ["datasets", "list"]], ids=str
+)
+def test_standard_output_that_is_closed_or_full(here, command):
+    for redirect, why in ((">&-", "it is closed"), (">/dev/full", "No space left on device")):
+        buffered = {"PYTHONUNBUFFERED": ""}
+        done = shell("sh", "-c", f'"$@" {redirect}', "sh", SNAPS, *command, env=buffered)
+        told = f"snaps: error: cannot write to standard output: {why}\n"
+        assert (done.returncode, done.stdout) == (2, "")
+        assert [line for line in done.stderr.splitlines() if "note" not in line] == [told[:-1]]
+
+
+def test_standard_error_that_is_closed(here):
+    done = shell("sh", "-c", '"$@" 2>&-', "sh", SNAPS, *PREDICT)
+    assert done.returncode == 0 and done.stdout.endswith("wrote sets.parquet\n")
+    done = shell("sh", "-c", '"$@" 2>&-', "sh", SNAPS, "predict", "nowhere", "--out", "x.csv")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_standard_output_that_knows_ascii_alone(here):
+    labels = np.array(["rôt", "grün", "blå"])[LABELS]
+    groups = np.array(["größer", "kleiner"])[np.arange(NUM_NODES) % 2]
+    small.change(here / "g", "nodes", label=labels, region=groups)
+    options = ["--alpha", "0.2", "--classes", "rôt,grün,blå", "--group-by", "region"]
+    done = shell(SNAPS, *PREDICT, *options, env={"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gr\\xf6\\xdfer" in done.stdout
+
+
+def test_a_working_directory_that_is_gone(here):
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    gone = "snaps: error: the working directory must exist, got one that was deleted\n"
+    for command in (PREDICT, ["calibrate", "g", "--out", "m.snaps"], ["reproduce", "table1"]):
+        done = shell("sh", "-c", script, "sh", SNAPS, *command)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", gone)
+    absolute = ["predict", here / "g", "--out", here / "sets.parquet"]
+    assert shell("sh", "-c", script, "sh", SNAPS, *absolute).returncode == 0
+
+
 def test_completion_for_bash(here):
     script = shell("bash", "-c", f"{SNAPS} --show-completion; true")
     assert "complete -o default -F _snaps_completion snaps" in script.stdout
@@ -167,11 +212,19 @@ def test_help(run):
         assert "Start with: snaps demo" in out
         assert all(
             name in out
-            for name in ("predict", "calibrate", "evaluate", "demo", "--debug", "--version")
+            for name in (
+                "predict",
+                "calibrate",
+                "report",
+                "evaluate",
+                "demo",
+                "--debug",
+                "--version",
+            )
         )
 
 
-@pytest.mark.parametrize("command", ["predict", "calibrate", "evaluate", "demo"])
+@pytest.mark.parametrize("command", ["predict", "calibrate", "report", "evaluate", "demo"])
 def test_help_of_commands_has_an_example(run, command):
     code, out, err = run(command, "--help")
     assert (code, err) == (0, "")
@@ -217,6 +270,8 @@ def test_the_report_of_predict(here, run):
         "class_coverage": {str(y): hits for y, hits in truth["class_coverage"].items()},
         "group_coverage": None,
         "exchangeability": json.loads(json.dumps(cp.exchangeability(TEST).to_dict())),
+        "version": snaps.__version__,
+        "inputs": sha256(here / "g", "nodes", "edges"),
     }
 
 
@@ -328,6 +383,7 @@ def test_ids_that_are_numbers_and_part_files(here, run):
     ids = np.arange(NUM_NODES) * 10
     graph = small.graph(ids=ids)
     write_folder(here / "g", graph, PROBS, LABELS, small.ROLES)
+    (here / "g" / "manifest.json").unlink()
     for name in ("nodes", "edges"):
         path = here / "g" / f"{name}.parquet"
         table = pq.read_table(path)
@@ -572,7 +628,7 @@ def test_options_of_the_wrong_type(here, run, option, value):
 def test_an_unknown_option_is_met_with_the_nearest(here, run):
     code, out, err = run(*PREDICT, "--alhpa", "0.1")
     assert (code, out) == (2, "")
-    assert err.startswith("snaps: error: No such option: --alhpa") and "--alpha" in err
+    assert err.startswith("snaps: error: No such option") and "--alpha" in err
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -716,10 +772,16 @@ def test_sets_on_stdout_as_a_program(here):
     assert done.returncode == 0 and read_csv(done.stdout.splitlines()) == as_text(sets)
 
 
+def sha256(folder, *names):
+    files = [folder / f"{name}.parquet" for name in names]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
 def test_a_parquet_file_tells_where_it_comes_from(here, run):
     predict(run, "--seed", 3)
-    told = pq.read_schema("sets.parquet").metadata
-    assert {key.decode(): value.decode() for key, value in told.items()} == {
+    told = {k.decode(): v.decode() for k, v in pq.read_schema("sets.parquet").metadata.items()}
+    assert json.loads(told.pop("snaps.inputs")) == sha256(here / "g", "nodes", "edges")
+    assert told == {
         "snaps.version": snaps.__version__,
         "snaps.method": "SNAPS",
         "snaps.score": "APS(randomized=True)",
@@ -728,6 +790,34 @@ def test_a_parquet_file_tells_where_it_comes_from(here, run):
         "snaps.calibration_nodes": "15",
         "snaps.tuning_nodes": "15",
     }
+
+
+def test_json_tells_where_it_comes_from(here, run):
+    """The version, and digests of the files that went in: a predictor is one of them."""
+    folder = sha256(here / "g", "nodes", "edges")
+    known = {"version": snaps.__version__, "inputs": folder}
+    model = json.loads(run("calibrate", "g", "--alpha", "0.2", "--out", "m.snaps", "--json")[1])
+    plain, again = predict(run, "--seed", 3), predict(run, "--with", "m.snaps")
+    judged = json.loads(run("evaluate", "g", "--splits", 2, "--alpha", 0.2, "--json")[1])
+    for report in (model, plain, judged):
+        assert known.items() <= report.items()
+    assert {"alpha": 0.2, "seed": 3, "calibration_nodes": 15}.items() <= plain.items()
+    assert judged["seed"] == 0 and judged["splits"] == 2
+    read = hashlib.sha256((here / "m.snaps").read_bytes()).hexdigest()
+    assert again["inputs"] == {**folder, "m.snaps": read}
+
+
+def test_a_folder_of_parts_has_one_digest(here, run):
+    """That of the lines which sha256sum prints of its files."""
+    whole = here / "g" / "edges.parquet"
+    parts = pq.read_table(whole)
+    whole.unlink()
+    whole.mkdir()
+    for part in range(2):
+        pq.write_table(parts.slice(45 * part, 45), whole / f"{part}.parquet")
+    lines = [f"{hash}  {name}\n" for name, hash in sha256(whole, "0", "1").items()]
+    found = predict(run)["inputs"]["edges.parquet"]
+    assert found == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 # ---- Names, weights and groups -------------------------------------------------------------------
@@ -900,6 +990,7 @@ def test_calibrate_then_predict_is_predict(here, run, options, data):
     assert told == {"out": "cp.snaps", **{key: report[key] for key in told if key != "out"}}
     os.remove("sets.parquet")
     again = json.loads(good(run("predict", "g", *WITH, "--json")))
+    assert again["inputs"].pop("cp.snaps")
     assert again == report and read_sets() == expected
     assert sorted(os.listdir(here)) == ["cp.snaps", "g", "sets.parquet"]
     assert (snaps.load("cp.snaps")._state.inputs is not None) == data

@@ -40,3 +40,25 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("")
     out, _ = run(tmp_path / "file" / "below")
     assert out == "[[1, 2, 3]]"
+
+
+def test_a_terminal_is_told_once_that_the_first_use_compiles(tmp_path):
+    import pty
+
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    env["PYTHONPATH"] = str(Path(snaps.__file__).parents[1])
+    said = []
+    for _ in range(2):  # the second time, compiled code is at hand
+        ours, theirs = pty.openpty()
+        done = subprocess.run(
+            [sys.executable, "-c", JOB], stdout=subprocess.PIPE, stderr=theirs, timeout=300, env=env
+        )
+        os.close(theirs)
+        try:
+            text = os.read(ours, 1000).decode()
+        except OSError:  # nothing was said
+            text = ""
+        os.close(ours)
+        assert done.returncode == 0
+        said.append(text.strip())
+    assert said == ["snaps: compiling on first use, a few seconds ...", ""]

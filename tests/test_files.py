@@ -7,8 +7,10 @@ import os
 import stat
 import subprocess
 import sys
+import tomllib
 import zipfile
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -77,7 +79,8 @@ from snaps.folder import write_folder
 probs = np.random.default_rng(0).dirichlet(np.ones(4), 20000)
 cp = snaps.SplitConformal(0.1).calibrate(None, probs, np.zeros(20000, int), np.arange(100))
 graph = snaps.Graph(None, probs)
-results = {name: {"coverage": [0.9], "size": [2.0]} for name in ("APS", "RAPS", "DAPS", "SNAPS")}
+methods = ("APS", "RAPS", "DAPS", "SNAPS", "Pooled")
+results = {name: {"coverage": [0.9], "size": [2.0]} for name in methods}
 write = {
     "estimator.npz": cp.save,
     "sets.parquet": cp.predict_set().to_parquet,
@@ -140,7 +143,7 @@ def test_nothing_is_unpickled(tmp_path, kind):
     bomb = np.array([Bomb(str(trace))], object)
     with open(path, "wb") as file:
         if kind == "npz":
-            np.savez(file, header=bomb, own=bomb)
+            np.savez(file, header=bomb, adj_indptr=bomb, adj_indices=bomb)
         elif kind == "npy":
             np.save(file, bomb)
         else:
@@ -340,7 +343,7 @@ TAMPERED = {
     "it must hold a valid sparse matrix 'near0_*': ": arrays(near0_indptr=np.arange(5)),
     "'near0' must be finite, got nan in row 0": arrays(near0_data=lambda old: old * np.nan),
     "'weights' must sum to at most 1, got 0.9 + 0.9": header(scorer__weights=[0.9, 0.9]),
-    "'weights' must be (lam, mu) or 'tune', got [1]": header(scorer__weights=[1]),
+    "'weights' must be (lam, mu), 'tune' or 'minimum', got [1]": header(scorer__weights=[1]),
     "'lam' must be a number from 0 to 1, got nan": header(scorer__weights=[float("nan"), 0]),
     "'scorer' must be mixing or pooling, got 'other'": header(scorer__kind="other"),
     "'classes' must be a list of names, got 3": header(classes=3),
@@ -459,3 +462,30 @@ def test_flipped_bits_of_a_folder_are_noticed(tmp_path, name):
             assert (again.graph.adjacency != clean.graph.adjacency).nnz == 0
             assert (again.roles == clean.roles).all() and (again.graph.ids == clean.graph.ids).all()
     assert refused > 60
+
+
+# ---- Processes that are killed, and packages that are old ----------------------------------------
+
+
+def test_killed_at_any_moment(tmp_path):
+    """A few moments of each; `make kill` has more, and those of `snaps reproduce`."""
+    program = Path(__file__).with_name("kill.py")
+    command = [sys.executable, program, "--times", "6", "--only", "calibrate,folder"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    calibrate, folder = run.stdout.splitlines()
+    assert "killed" in calibrate and "refused" in folder
+
+
+def test_the_lowest_versions_allowed_are_the_ones_tested():
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["test"]
+    lowest = dict(line.split(">=") for line in wanted)
+    lines = (root / "constraints-lowest.txt").read_text().splitlines()
+    tested = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert tested.keys() == lowest.keys()
+    for name, version in lowest.items():
+        parts = tested[name].split(".")
+        assert parts[: version.count(".") + 1] == version.split("."), name
+        assert set(parts[version.count(".") + 1 :]) <= {"0"}, name

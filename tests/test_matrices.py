@@ -81,12 +81,15 @@ def test_odd_spellings_of_a_similarity_graph_change_nothing(make):
         (np.concatenate([near.data, near.data]) / 2, (np.tile(rows, 2), np.tile(near.indices, 2))),
         shape=near.shape,
     )
+    rows_twice = sp.csr_array(
+        (np.repeat(near.data, 2) / 2, np.repeat(near.indices, 2), 2 * near.indptr), near.shape
+    )
     zeros = sp.coo_array(
         (np.append(near.data, 0.0), (np.append(rows, 0), np.append(near.indices, 59))),
         shape=near.shape,
     )
     huge, tiny = near * 1e308, near * 1e-308
-    for odd in (twice, zeros, huge, tiny, near.tocsc(), near.tolil(), near.todok()):
+    for odd in (twice, rows_twice, zeros, huge, tiny, near.tocsc(), near.tolil(), near.todok()):
         np.testing.assert_allclose(scores(make(), similarity=odd), plain, rtol=1e-12)
 
 

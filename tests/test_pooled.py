@@ -577,7 +577,14 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
         probs = smoothed_regression(data.graph, data.labels, nodes.train)
         return runner.Trained(np.log(probs), 0.5, 1.0, 1)
 
+    def retrained(cell, name, model, draw, training, setting):
+        assert len(training) > 60
+        probs = smoothed_regression(data.graph, data.labels, training)
+        setting.store.write_arrays("logits", cell, {"logits": np.log(probs)})
+
     monkeypatch.setattr(runner, "trained", trained)
+    monkeypatch.setattr(runner, "keep_trained", retrained)
+    monkeypatch.setattr(runner, "in_processes", lambda work, pieces, setting, tell: None)
     setting = runner.Setting(Store(tmp_path / "runs"), draws=2, splits=10)
     track = lambda label, total: snaps._progress.track(False, label, total)  # noqa: E731
     result = catalogue.find(table).build(table, ["cora_ml"], setting, track)
@@ -585,6 +592,10 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
     sizes = {row["method"]: row["size"] for row in result["rows"]}
     if table != "pooled-parts":
         assert sizes["Pooled"] < sizes["SNAPS"]
+    if table == "pooled":
+        assert len(sizes) == 8 and "retrained, THR" in sizes
+        remarks = " ".join(catalogue.find(table).remarks(result))
+        assert "of the best retrained rival" in remarks and "of the first edition" in remarks
     names = {path.suffix for path in render.write(result, tmp_path / "out")}
     assert {".json", ".csv", ".md"} <= names
     assert "CoraML" in (tmp_path / "out" / f"{table}.md").read_text()

@@ -15,6 +15,7 @@ from snaps._errors import SnapsError, SnapsWarning
 from snaps._estimators import DAPS, SNAPS, SplitConformal
 from snaps._loading import load
 from snaps._pooled import Pooled
+from snaps._version import __version__
 from snaps.advisor import advise
 from snaps.graph import Graph
 from snaps.scores import APS, RAPS, SAPS, THR, Score
@@ -22,8 +23,6 @@ from snaps.sets import PredictionSets
 from snaps.similarity import similarity_graph
 from snaps.splits import evaluate_splits
 from snaps.structure import structural_features
-
-__version__ = "0.1.0"
 
 __all__ = [
     "APS",
@@ -39,6 +38,7 @@ __all__ = [
     "SnapsWarning",
     "SplitConformal",
     "THR",
+    "__version__",
     "advise",
     "datasets",
     "evaluate_splits",

@@ -17,6 +17,10 @@ class NotCalibratedError(SnapsError, AttributeError):
     """Something was asked of an estimator that only calibration can tell."""
 
 
+class NotEnoughMemory(SnapsError, MemoryError):
+    """The input may be sound, but this machine cannot hold it."""
+
+
 class SnapsWarning(UserWarning):
     """Something the user should know: the result is valid but not what they may expect."""
 

@@ -2,40 +2,65 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_path
-from snaps._errors import SnapsError
+from snaps._checks import check_path, shown
+from snaps._errors import NotEnoughMemory, SnapsError
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
     """Where a file will lie, links followed, if it can be written there at all."""
-    target = Path(os.path.realpath(check_path(path)))
-    if target.exists() and not target.is_file():
-        kind = "a folder" if target.is_dir() else "not a regular file"
+    target = _resolved(path)
+    if os.path.exists(target) and not os.path.isfile(target):
+        kind = "a folder" if os.path.isdir(target) else "not a regular file"
         raise SnapsError(f"cannot write '{path}': it is {kind}")
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise SnapsError(f"cannot write '{path}': there is no folder '{target.parent}'")
     if not os.access(target.parent, os.W_OK):
         raise SnapsError(f"cannot write '{path}': no permission in '{target.parent}'")
+    most = os.pathconf(target.parent, "PC_NAME_MAX") if hasattr(os, "pathconf") else 255
+    if len(os.fsencode(target.name)) > most:
+        raise SnapsError(
+            f"cannot write {shown(target.name)}: its name must have at most {most} bytes, "
+            f"got {len(os.fsencode(target.name))}"
+        )
     return target
+
+
+def _resolved(path: str | os.PathLike[str]) -> Path:
+    """A path with links followed."""
+    place = check_path(path)
+    if not place.is_absolute():
+        check_working_directory()
+    return Path(os.path.realpath(place))
+
+
+def check_working_directory() -> None:
+    """The folder that a process runs in may have been deleted."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise SnapsError("the working directory must exist, got one that was deleted") from error
 
 
 def check_apart(outputs: Mapping[str, Any], inputs: Iterable[Path]) -> None:
     """Files to be written, by the option that names them, must be no inputs and not one another."""
     places: dict[str, Path] = {}
     for name, path in outputs.items():
-        target = Path(os.path.realpath(check_path(path)))
+        target = _resolved(path)
         for other in inputs:
-            whole = Path(os.path.realpath(other))
+            whole = _resolved(other)
             if target == whole or whole in target.parents or _same_file(target, whole):
                 raise SnapsError(f"'{name}' must not be an input, got '{path}'")
         for option, taken in places.items():
@@ -59,9 +84,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = check_writable(path)
     try:
-        handle, name = tempfile.mkstemp(
-            prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent
-        )
+        # Short enough for any name that is itself allowed.
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
         os.close(handle)
     except OSError as error:
         raise SnapsError(f"cannot write '{path}': {error.strerror}") from error
@@ -83,25 +107,145 @@ def _umask() -> int:
     return current
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Read every array of an .npz archive; pickled objects are refused."""
+# -- archives ------------------------------------------------------------------------------------
+
+# What deflate can make of one byte, and what of none: more is a lie about the size.
+_MOST_INFLATED, _FREE = 1032, 1024
+_CHUNK = 1 << 20
+# What a graph may consist of.
+GRAPH_ARRAYS = (
+    "adj_indptr", "adj_indices", "adj_data", "x", "x_indptr", "x_indices", "x_data", "x_shape",
+)  # fmt: skip
+
+
+class Archive(Mapping[str, np.ndarray]):
+    """The arrays of an .npz archive, each read when it is asked for; nothing is unpickled.
+
+    No array takes more memory than the bytes of its member could hold, and members that nobody
+    asks for take none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], file: IO[bytes]):
+        self._path, self._members = path, dict[str, zipfile.ZipInfo]()
+        try:
+            self._zip = zipfile.ZipFile(file)
+            members = self._zip.infolist()
+            self._members = {each.filename.removesuffix(".npy"): each for each in members}
+            whole = os.fstat(file.fileno()).st_size
+            # Members that share bytes would let a small file unfold into any number of arrays.
+            if len(self._members) < len(members) or sum(m.compress_size for m in members) > whole:
+                raise ValueError("members overlap")
+            # Damage to the directory alone may hide members, or give them other names.
+            file.seek(-22 - len(self._zip.comment), os.SEEK_END)
+            if int.from_bytes(file.read(12)[10:], "little") != len(members):
+                raise ValueError("not as many members as the directory says")
+            for each in members:
+                self._zip.open(each).close()
+        except Exception as error:  # zipfile raises whatever flipped bits suggest
+            raise self._unreadable(error) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        member = self._members[name]
+        if not member.filename.endswith(".npy"):
+            raise SnapsError(f"cannot read '{self._path}': {shown(name)} in it is not an array")
+        try:
+            with self._zip.open(member) as stream:
+                kind, shape, order = _array_header(stream, member)
+                memory = np.empty(member.file_size - stream.tell(), np.uint8)
+                filled = 0
+                while block := stream.read(_CHUNK):
+                    memory[filled : filled + len(block)] = np.frombuffer(block, np.uint8)
+                    filled += len(block)
+                if filled < len(memory):
+                    raise ValueError("too few bytes")
+                return np.ndarray(shape, kind, memory, order=order)
+        except Exception as error:  # zipfile, zlib and NumPy have no one error either
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> SnapsError:
+        return unreadable(self._path, error, "damaged, or not an .npz archive of plain arrays")
+
+
+def _array_header(
+    stream: IO[bytes], member: zipfile.ZipInfo
+) -> tuple[np.dtype, tuple[int, ...], Literal["C", "F"]]:
+    """Type, shape and order of an array, if its member can hold as much."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("a compression that NumPy does not write")
+    if member.file_size > _MOST_INFLATED * member.compress_size + _FREE:
+        raise ValueError("more bytes than the file could hold")
+    try:
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[np.lib.format.read_magic(stream)]
+        shape, fortran, kind = read(stream)
+    except Exception as error:  # its nesting may exhaust Python's parser: that is no lack of memory
+        raise ValueError("no header of an array") from error
+    size = math.prod(shape)
+    if kind.kind not in "biufcSUmM":
+        raise ValueError("not a plain array")
+    if size * kind.itemsize != member.file_size - stream.tell() or (size and not kind.itemsize):
+        raise ValueError("not as many bytes as the header says")
+    return kind, shape, "F" if fortran else "C"
+
+
+@contextmanager
+def open_npz(path: str | os.PathLike[str]) -> Iterator[Archive]:
+    """The arrays of an .npz archive, to be read within the block."""
     try:
         file = open(check_path(path), "rb")
     except OSError as error:
         raise SnapsError(f"cannot read '{path}': {error.strerror}") from error
     with file:
-        try:
-            archive = np.load(file, allow_pickle=False)
-            arrays = {name: archive[name] for name in archive.files}
-        except Exception as error:  # zipfile, zlib and NumPy raise whatever flipped bits suggest
-            raise SnapsError(
-                f"cannot read '{path}': damaged, or not an .npz archive of plain arrays"
-            ) from error
-    # A member that is not an array comes as bytes.
-    foreign = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
-    if foreign:
-        raise SnapsError(f"cannot read '{path}': '{foreign[0]}' in it is not an array")
-    return arrays
+        yield Archive(path, file)
+
+
+def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Every array of an .npz archive."""
+    with open_npz(path) as arrays:
+        return dict(arrays)
+
+
+def write_npz(
+    path: str | os.PathLike[str], arrays: Mapping[str, Any], *, compress: bool = False
+) -> None:
+    """Write an .npz archive, whole or not at all."""
+    with atomic_path(path) as temporary:
+        pack_npz(temporary, arrays, compress=compress)
+
+
+def pack_npz(path: Path, arrays: Mapping[str, Any], *, compress: bool = False) -> None:
+    """Fill an .npz archive; objects are refused, as they would be pickled."""
+    method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
+
+
+def unreadable(path: Any, error: BaseException, otherwise: str) -> SnapsError:
+    """What to say of a file that could not be read: a lack of memory is no damage."""
+    if isinstance(error, MemoryError):
+        return NotEnoughMemory(f"cannot read '{path}': there is not enough memory for it")
+    return SnapsError(f"cannot read '{path}': {otherwise}")
+
+
+def parse_json(text: str | bytes | bytearray) -> Any:
+    """JSON that need not be trusted; a ValueError whatever is wrong with it."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
 
 
 def csr_from_arrays(
@@ -117,6 +261,8 @@ def csr_from_arrays(
             data = np.ones(indices.shape, np.float32)
         matrix = sp.csr_array((data, indices, indptr), shape=shape)
         matrix.check_format(full_check=True)
+    except MemoryError as error:
+        raise NotEnoughMemory(f"{file} takes more memory than there is") from error
     except Exception as error:  # SciPy has no one error for what may be wrong
         raise SnapsError(f"{file} must hold a valid sparse matrix '{name}_*': {error}") from error
     return matrix

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import OFF_ONE, check_flag, check_probs, to_numpy
+from snaps._checks import OFF_ONE, calm, check_flag, check_probs, to_numpy
 from snaps._checks.matrices import check_similarity
 from snaps._context import context_features, propagate, summary
 from snaps._errors import SnapsError, SnapsWarning
@@ -145,6 +145,7 @@ class Inputs:
             self._made[key] = self._make(recipe)
         return self._made[key]
 
+    @calm
     def _make(self, recipe: Recipe) -> Any:
         from snaps.kernels.aggregation import neighbour_mean
 
@@ -234,6 +235,7 @@ class Inputs:
         """Where the nodes with these keys stand, those that are here."""
         return locate_keys(self.keys, keys)[0]
 
+    @calm
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K).
 
@@ -243,7 +245,7 @@ class Inputs:
         out = []
         for part, keys in asks:
             places = self.positions(keys)
-            table = flowing.get(part)
+            table = flowing.get(part) if isinstance(part, Propagated) else None
             out.append(self._rows(part, places) if table is None else table[places])
         return out
 
@@ -281,16 +283,22 @@ class Inputs:
         near = sp.csr_array((near.data, within, near.indptr), shape=(len(places), len(columns)))
         return neighbour_mean(near, rows(columns), rows(places))
 
+    @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
-        chosen: Any = slice(None) if nodes is None else nodes
         # What weighs nothing need not be there.
         rows = {
-            name: self.get(part)[chosen]
+            name: self.get(part)
             for name, part in scorer.parts.items()
             if name == "own" or scorer.weights[name]
         }
-        scores = scorer.combine(rows, self.keys[chosen])
+        if nodes is None or 2 * len(nodes) > self.num_nodes:
+            # Most rows are sooner combined and then taken than taken from each table.
+            scores = scorer.combine(rows, self.keys)
+            scores = scores if nodes is None else scores.take(nodes, axis=0)
+        else:
+            few = {name: table.take(nodes, axis=0) for name, table in rows.items()}
+            scores = scorer.combine(few, self.keys[nodes])
         if not np.isfinite(scores).all():
             raise SnapsError(
                 f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "

@@ -6,12 +6,15 @@ import os
 from typing import Any
 
 from snaps import _persistence
-from snaps._errors import SnapsError
+from snaps._errors import NotEnoughMemory, SnapsError
 from snaps._estimators import DAPS, SNAPS, SplitConformal
 from snaps._pooled import Pooled
 from snaps.images import EmbeddedSNAPS
 
 _ESTIMATORS = {kind.__name__: kind for kind in (SNAPS, Pooled, DAPS, SplitConformal, EmbeddedSNAPS)}
+
+# What arrays and a header that don't belong together may raise.
+_MISFITS = (TypeError, ValueError, ArithmeticError, AttributeError, IndexError, RecursionError)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -29,14 +32,16 @@ def load(path: str | os.PathLike[str]) -> Any:
     SNAPS, Pooled, DAPS, SplitConformal or EmbeddedSNAPS
         Calibrated. One that was saved with ``data=False`` must `recalibrate` before it predicts.
     """
-    name, header, arrays = _persistence.read(path)
-    try:
-        params = _persistence.parameters(header)
-        state = _persistence.state(header, arrays, params)
-        return _ESTIMATORS[name](**params).restored(state)
-    except SnapsError as error:
-        raise SnapsError(f"cannot load '{path}': {error}") from error
-    except KeyError as error:
-        raise SnapsError(f"cannot load '{path}': {error} is missing or unknown") from error
-    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise SnapsError(f"cannot load '{path}': its contents don't fit together") from error
+    with _persistence.opened(path) as (name, header, arrays):
+        try:
+            params = _persistence.parameters(header)
+            state = _persistence.state(header, arrays, params)
+            return _ESTIMATORS[name](**params).restored(state)
+        except NotEnoughMemory:
+            raise
+        except SnapsError as error:
+            raise SnapsError(f"cannot load '{path}': {error}") from error
+        except KeyError as error:
+            raise SnapsError(f"cannot load '{path}': {error} is missing or unknown") from error
+        except _MISFITS as error:
+            raise SnapsError(f"cannot load '{path}': its contents don't fit together") from error

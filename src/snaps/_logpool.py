@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from snaps._checks import calm
 from snaps._evidence import Evidence
 
 PULL = 10.0  # on the weights, in units of tuning nodes
@@ -17,6 +18,7 @@ BIAS_PULLS = (125.0, 25.0, 5.0, 1.0)  # on the biases; the best of four folds is
 FOLDS = 4
 
 
+@calm
 def fit_pool(
     rows: Mapping[str, np.ndarray], tuning: Evidence
 ) -> tuple[dict[str, float], np.ndarray]:

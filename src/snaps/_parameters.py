@@ -42,8 +42,11 @@ class Parameters:
 def same(one: Any, two: Any) -> bool:
     """Whether two parameters are equal, arrays included."""
     sequences = (np.ndarray, list, tuple)
-    if isinstance(one, sequences) or isinstance(two, sequences):
-        return np.array_equal(np.asarray(one), np.asarray(two))
     if isinstance(one, Score) and type(one) not in LIBRARY:
         return one is two  # a class of the user's may hold what its equality does not see
-    return bool(one == two)
+    try:
+        if isinstance(one, sequences) or isinstance(two, sequences):
+            return np.array_equal(np.asarray(one), np.asarray(two))
+        return bool(one == two)
+    except Exception:  # what cannot even be compared
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,20 @@ import scipy.sparse as sp
 
 from snaps._checks import check_path
 from snaps._checks.ids import check_ids, locate
-from snaps._errors import SnapsError, SnapsWarning
-from snaps._files import features_from_arrays, read_npz
+from snaps._errors import NotEnoughMemory, SnapsError, SnapsWarning
+from snaps._files import features_from_arrays, open_npz, unreadable
+from snaps._manifest import FEATURE_FILES, steady
 
-FEATURE_FILES = ("features.npz", "features.npy")
-
-
-def folder_files(folder: str | os.PathLike[str]) -> list[Path]:
-    """The files and folders of parts that a graph folder may consist of."""
-    root = Path(folder)
-    return [root / name for name in ("nodes.parquet", "edges.parquet", *FEATURE_FILES)]
+# The formats of SciPy's sparse matrices, and the arrays of indices that each has.
+_FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "csr": (sp.csr_array, ("indices", "indptr")),
+    "csc": (sp.csc_array, ("indices", "indptr")),
+    "bsr": (sp.bsr_array, ("indices", "indptr")),
+    "coo": (sp.coo_array, ("row", "col")),
+    "dia": (sp.dia_array, ("offsets",)),
+}
+# Bytes that a value takes at least, as Arrow's and as ours; strings become Python's in between.
+_NUMBER, _TEXT = 16, 64
 
 
 class Columns:
@@ -35,7 +40,7 @@ class Columns:
         import pyarrow as pa
         from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions, dataset
 
-        if not path.exists():
+        if not os.path.exists(path):
             raise SnapsError(f"cannot read '{path}': no such file")
         self.path, self.file = path, path.name
         # Page checksums are held against the data where a file has them, as ours do.
@@ -51,16 +56,40 @@ class Columns:
             self._rows = self._data.count_rows()
             self.types = dict(zip(schema.names, schema.types, strict=True))
         except Exception as error:  # pyarrow raises whatever flipped bits suggest
-            raise self._damaged() from error
+            raise self._unreadable(error) from error
 
-    def _damaged(self) -> SnapsError:
+    def _unreadable(self, error: Exception) -> SnapsError:
         what = "damaged or not a Parquet file"
         if self.path.is_dir():
             what = "a file in it is damaged, not Parquet or unlike the others"
-        return SnapsError(f"cannot read '{self.path}': {what}")
+        return unreadable(self.path, error, what)
 
     def __contains__(self, name: str) -> bool:
         return name in self.types
+
+    def check_memory(self, names: list[str]) -> None:
+        """Refuse what no memory can hold: few bytes suffice to declare any number of equal rows."""
+        cost = [_TEXT if is_text(self.types[name]) else _NUMBER for name in names]
+        self._refuse(names, self._rows * sum(cost))
+
+    def _refuse(self, names: list[str], needed: int) -> None:
+        if needed > (limit := _memory()):
+            raise NotEnoughMemory(
+                f"cannot read '{self.path}': {' and '.join(names)} in {self._rows} rows take "
+                f"{needed / 1e9:.1f} GB of memory or more, and this machine has {limit / 1e9:.1f}"
+            )
+
+    def _table(self, names: list[str]) -> Any:
+        """The columns, as far as memory goes: lists may hold any number of equal values."""
+        import pyarrow as pa
+
+        scanner = self._data.scanner(columns=names)
+        parts, size = [], 0
+        for part in scanner.to_batches():
+            size += part.get_total_buffer_size()
+            self._refuse(names, 2 * size)  # Arrow's, and ours
+            parts.append(part)
+        return pa.Table.from_batches(parts, scanner.projected_schema)
 
     def read(self, names: list[str], *, nulls: bool = False) -> list[Any]:
         """Columns by name, as Arrow arrays."""
@@ -68,13 +97,16 @@ class Columns:
             if name not in self.types:
                 found = ", ".join(self.types) or "none"
                 raise SnapsError(f"{self.file} must have a column '{name}', got {found}")
+        self.check_memory(names)
         try:
-            table = self._data.to_table(names)
+            table = self._table(names)
             table.validate(full=True)
             if table.num_rows != self._rows:
                 raise ValueError("columns of unlike length")
+        except NotEnoughMemory:
+            raise
         except Exception as error:
-            raise self._damaged() from error
+            raise self._unreadable(error) from error
         columns = [column.combine_chunks() for column in table.columns]
         for name, column in zip(names, columns, strict=True):
             if column.null_count and not nulls:
@@ -148,6 +180,14 @@ class Columns:
         return column.to_numpy(zero_copy_only=False)
 
 
+def _memory() -> float:
+    """Bytes of memory of this machine, if it tells."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
 def null_mask(column: Any) -> np.ndarray:
     """Where an Arrow array is null."""
     return column.is_null().to_numpy(zero_copy_only=False)
@@ -181,7 +221,7 @@ def _decoded(schema: Any) -> Any:
 def check_folder(folder: Any) -> Path:
     """A folder that is there."""
     root = check_path(folder, "folder")
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise SnapsError(f"cannot read '{root}': no such folder")
     return root
 
@@ -189,10 +229,16 @@ def check_folder(folder: Any) -> Path:
 def read_graph(folder: str | os.PathLike[str], *, weighted: bool) -> dict[str, Any]:
     """Read the edges, features and ids of a graph folder: the arguments of a `Graph`."""
     root = check_folder(folder)
+    with steady(root):
+        return _read_graph(root, weighted)
+
+
+def _read_graph(root: Path, weighted: bool) -> dict[str, Any]:
     nodes, edges = Columns(root / "nodes.parquet"), Columns(root / "edges.parquet")
     ids = check_ids(nodes.ids("id"), nodes.title("id"))
     if len(ids) == 0:
         raise SnapsError(f"'{nodes.path}' must hold at least one node, got none")
+    edges.check_memory([name for name in ("src", "dst") if name in edges])
     ends = [locate(ids, edges.ids(name), edges.title(name)) for name in ("src", "dst")]
     weights = None
     if weighted:
@@ -201,7 +247,7 @@ def read_graph(folder: str | os.PathLike[str], *, weighted: bool) -> dict[str, A
         warnings.warn(
             f"{edges.title('weight')} is ignored; weighted=True (--weighted) uses it",
             SnapsWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return {
         "edges": np.stack(ends),
@@ -213,7 +259,7 @@ def read_graph(folder: str | os.PathLike[str], *, weighted: bool) -> dict[str, A
 
 
 def _features(root: Path, nodes: Columns, num_nodes: int) -> Any:
-    beside = [root / name for name in FEATURE_FILES if (root / name).exists()]
+    beside = [root / name for name in FEATURE_FILES if os.path.exists(root / name)]
     places = [nodes.title("features")] if "features" in nodes else []
     places += [path.name for path in beside]
     if len(places) > 1:
@@ -223,14 +269,25 @@ def _features(root: Path, nodes: Columns, num_nodes: int) -> Any:
     if not beside:
         return nodes.lists("features")
     path = beside[0]
-    features = _read_npy(path) if path.suffix == ".npy" else _read_features_npz(path)
-    if features.ndim != 2:
-        raise SnapsError(f"'{path}' must have shape (nodes, features), got {features.shape}")
-    if features.shape[0] != num_nodes:
-        raise SnapsError(
-            f"'{path}' must have one row a node ({num_nodes}), got {features.shape[0]}"
-        )
+    if path.suffix == ".npy":
+        features = _read_npy(path)
+        _check_rows(features.shape, path, num_nodes)
+        return features
+    with open_npz(path) as arrays:
+        if "format" in arrays:
+            return _scipy_features(arrays, path, num_nodes)
+        features = features_from_arrays(arrays, path)
+    if features is None:
+        raise SnapsError(f"'{path}' must hold 'x' or 'x_data', 'x_indices', 'x_indptr', 'x_shape'")
+    _check_rows(features.shape, path, num_nodes)
     return features
+
+
+def _check_rows(shape: tuple[int, ...], path: Path, num_nodes: int) -> None:
+    if len(shape) != 2:
+        raise SnapsError(f"'{path}' must have shape (nodes, features), got {shape}")
+    if shape[0] != num_nodes:
+        raise SnapsError(f"'{path}' must have one row a node ({num_nodes}), got {shape[0]}")
 
 
 def _read_npy(path: Path) -> np.ndarray:
@@ -239,21 +296,29 @@ def _read_npy(path: Path) -> np.ndarray:
         if not isinstance(array, np.ndarray):
             raise TypeError("an archive of arrays")
     except Exception as error:  # NumPy raises whatever flipped bits suggest
-        raise SnapsError(f"cannot read '{path}': damaged, or not an .npy of numbers") from error
+        raise unreadable(path, error, "damaged, or not an .npy of numbers") from error
     return array
 
 
-def _read_features_npz(path: Path) -> Any:
-    arrays = read_npz(path)
-    if "format" in arrays:
-        try:
-            matrix = sp.load_npz(path)
-            if hasattr(matrix, "check_format"):
-                matrix.check_format(full_check=True)
-            return sp.csr_array(matrix)
-        except Exception as error:  # SciPy has no one error for what may be wrong
-            raise SnapsError(f"'{path}' must hold a valid sparse matrix: {error}") from error
-    features = features_from_arrays(arrays, path)
-    if features is None:
-        raise SnapsError(f"'{path}' must hold 'x' or 'x_data', 'x_indices', 'x_indptr', 'x_shape'")
-    return features
+def _scipy_features(arrays: Mapping[str, np.ndarray], path: Path, num_nodes: int) -> sp.csr_array:
+    """A matrix that `scipy.sparse.save_npz` wrote, in any of its formats."""
+    try:
+        kind = arrays["format"].item()
+        kind = kind.decode("ascii") if isinstance(kind, bytes) else kind
+        names = _FORMATS[kind][1]
+        rows, *index = (arrays[name] for name in ("shape", *names))
+        if any(array.dtype.kind not in "iu" for array in (rows, *index)):
+            raise TypeError(f"shape, {' and '.join(names)} must be integers")  # SciPy cuts floats
+        shape = tuple(rows.tolist())
+        _check_rows(shape, path, num_nodes)  # before rows that are declared take memory
+        inside = (arrays["data"], tuple(index)) if kind == "coo" else (arrays["data"], *index)
+        matrix = _FORMATS[kind][0](inside, shape=shape)
+        if hasattr(matrix, "check_format"):
+            matrix.check_format(full_check=True)
+        return sp.csr_array(matrix)
+    except SnapsError:
+        raise
+    except MemoryError as error:
+        raise unreadable(path, error, "") from error
+    except Exception as error:  # SciPy has no one error for what may be wrong
+        raise SnapsError(f"'{path}' must hold a valid sparse matrix: {error}") from error

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import (
+    check_alpha,
     check_known,
     check_labels,
     check_number,
@@ -28,12 +30,13 @@ from snaps._checks.ids import check_ids
 from snaps._checks.matrices import check_similarity
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Labelled
-from snaps._files import atomic_path, csr_from_arrays, features_from_arrays, read_npz
+from snaps._files import csr_from_arrays, features_from_arrays, open_npz, parse_json, write_npz
 from snaps._inputs import Inputs
 from snaps._parts import Context, Links, Similar
 from snaps._randomness import node_keys
 from snaps._roles import Groups, Roles
 from snaps._state import State
+from snaps._version import __version__
 from snaps.calibration import Calibration
 from snaps.graph import Graph
 from snaps.pooling import PARTS, FittedPooling
@@ -64,6 +67,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
     header: Header = {
         "format": FORMAT,
         "version": VERSION,
+        "snaps": __version__,
         "estimator": estimator.__name__,
         "parameters": _pack_parameters(state.params),
         "scorer": _pack_scorer(state.scorer, roles),
@@ -92,10 +96,10 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         header["elsewhere"] = not _all_here(state.inputs, roles)  # its threshold was kept
         if roles.groups is not None:
             arrays["groups"] = roles.groups.codes
+    header["arrays"] = sorted(arrays)
     text = json.dumps(header, default=_plain).encode()
     arrays["header"] = np.frombuffer(text, np.uint8)
-    with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
+    write_npz(path, arrays)
 
 
 def _nodes_of(roles: Roles) -> dict[str, Labelled]:
@@ -109,8 +113,9 @@ def _all_here(inputs: Inputs, roles: Roles) -> bool:
 
 def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
     packed = dict(parameters)
+    alpha = packed["alpha"]
     return packed | {
-        "alpha": str(packed["alpha"]),
+        "alpha": str(alpha if isinstance(alpha, float) else check_alpha(alpha)),
         "score": _pack_score(packed["score"]),
     }
 
@@ -177,29 +182,42 @@ def _pack_csr(name: str, matrix: sp.csr_array) -> Arrays:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's, for JSON."""
-    return value.tolist()
+    """Numbers and arrays as JSON takes them; scorers use the numbers as floats, too."""
+    if isinstance(value, (Fraction, np.floating)):
+        return float(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise SnapsError(
+        f"parameters must be numbers, strings, lists or tuples to be saved, got {shown(value)}"
+    )
 
 
 # -- reading -------------------------------------------------------------------------------------
 
 
-def read(path: str | os.PathLike[str]) -> tuple[str, Header, Arrays]:
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[tuple[str, Header, Mapping[str, np.ndarray]]]:
     """The estimator's class, header and arrays of a file; what is not ours is refused by name."""
-    arrays = read_npz(path)
-    try:
-        header = json.loads(arrays["header"].tobytes())
-        found, version = header["format"], header["version"]
-    except (KeyError, TypeError, ValueError):
-        found = version = None
-    if found != FORMAT:
-        raise SnapsError(f"cannot load '{path}': not a saved snaps estimator")
-    if version != VERSION:
-        hint = ": calibrate and save it again" if version == 1 else ""
-        raise SnapsError(
-            f"cannot load '{path}': version {shown(version)}, this snaps reads {VERSION}{hint}"
-        )
-    return str(header.get("estimator")), header, arrays
+    with open_npz(path) as arrays:
+        try:
+            header = parse_json(arrays["header"].tobytes())
+            found, version = header["format"], header["version"]
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, SnapsError):
+                raise
+            found = version = None
+        if found != FORMAT:
+            raise SnapsError(f"cannot load '{path}': not a saved snaps estimator")
+        if version != VERSION:
+            hint = ": calibrate and save it again" if version == 1 else ""
+            raise SnapsError(
+                f"cannot load '{path}': version {shown(version)}, this snaps reads {VERSION}{hint}"
+            )
+        listed = header.get("arrays")
+        missing = set(map(str, listed if isinstance(listed, list) else [])) - set(arrays)
+        if missing:
+            raise SnapsError(f"cannot load '{path}': {min(missing)!r} is missing or unknown")
+        yield str(header.get("estimator")), header, arrays
 
 
 def parameters(header: Header) -> dict[str, Any]:
@@ -218,7 +236,7 @@ def _unpack_score(packed: Header) -> Score:
     return check_score(score)
 
 
-def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
+def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, Any]) -> State:
     """Everything else, checked."""
     classes = np.array(header["classes"])
     classes.flags.writeable = False
@@ -240,7 +258,9 @@ def state(header: Header, arrays: Arrays, params: dict[str, Any]) -> State:
     keys = np.concatenate([calib.keys, tuning.keys, known.keys])
     if len(np.unique(keys)) < len(keys):
         raise SnapsError("calibration, tuning and known nodes must not overlap")
-    reference = arrays["reference"].astype(np.uint64)
+    reference = arrays["reference"]
+    if reference.ndim != 1 or reference.dtype != np.uint64:
+        raise SnapsError(f"'reference' must be a list of keys, got {reference.dtype}")
     tuning = replace(tuning, drawn=bool(header["paid"]))
     roles = Roles(calib, tuning, known, reference, classes, groups)
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
@@ -274,7 +294,9 @@ def _check_codes(codes: np.ndarray, name: str, most: int) -> None:
         raise SnapsError(f"'{name}' must be integers from 0 to {most - 1}")
 
 
-def _unpack_nodes(kind: type[Kind], name: str, arrays: Arrays, num_classes: int) -> Kind:
+def _unpack_nodes(
+    kind: type[Kind], name: str, arrays: Mapping[str, np.ndarray], num_classes: int
+) -> Kind:
     ids = check_ids(arrays[f"{name}_ids"], f"'{name}_ids'")
     labels = check_labels(
         arrays[f"{name}_labels"], f"{name}_labels", num_nodes=len(ids), num_classes=num_classes
@@ -288,11 +310,14 @@ def _unpack_nodes(kind: type[Kind], name: str, arrays: Arrays, num_classes: int)
     return nodes
 
 
-def _unpack_scorer(packed: Header, roles: Roles, arrays: Arrays, num_classes: int) -> Any:
+def _unpack_scorer(
+    packed: Header, roles: Roles, arrays: Mapping[str, np.ndarray], num_classes: int
+) -> Any:
     score, seed = _unpack_score(packed["score"]), int(packed["seed"])
     if packed["kind"] == "pooling":
         bias, weights = arrays["bias"], packed["weights"]
-        if bias.shape != (num_classes,) or not np.isfinite(bias).all():
+        finite = bias.dtype == np.float64 and np.isfinite(bias).all()
+        if bias.shape != (num_classes,) or not finite:
             raise SnapsError(f"'bias' must be finite of shape ({num_classes},), got {bias.shape}")
         if not weights or not set(weights) <= set(PARTS):
             raise SnapsError(f"'weights' must name some of {', '.join(PARTS)}")
@@ -306,7 +331,7 @@ def _unpack_scorer(packed: Header, roles: Roles, arrays: Arrays, num_classes: in
     return FittedMixing(score, seed, similar, linked, *check_weights(packed["weights"]))
 
 
-def _unpack_data(header: Header, arrays: Arrays, num_classes: int) -> Inputs:
+def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: int) -> Inputs:
     n = len(arrays["ids"])
     graph = Graph(
         csr_from_arrays(arrays, "adj", "it", (n, n)),
@@ -330,5 +355,5 @@ def _unpack_data(header: Header, arrays: Arrays, num_classes: int) -> Inputs:
     return Inputs(graph, probs, similarity, made)
 
 
-def _unpack_near(arrays: Arrays, name: str, n: int) -> sp.csr_array:
+def _unpack_near(arrays: Mapping[str, np.ndarray], name: str, n: int) -> sp.csr_array:
     return check_similarity(csr_from_arrays(arrays, name, "it", (n, n)), n, name)

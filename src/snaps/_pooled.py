@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -74,6 +74,8 @@ class Pooled(Estimator):
     340
     """
 
+    uses_evidence: ClassVar[bool] = True
+
     score: Score = THR()  # noqa: RUF009
     parts: Sequence[str] | Literal["auto"] = "auto"
     k: int = 20
@@ -116,9 +118,10 @@ def _check_parts(parts: Any) -> tuple[str, ...] | None:
         raise SnapsError(f"'parts' must be 'auto' or a list of parts, got {shown(parts)}")
     try:
         asked = list(parts)
-    except TypeError:
-        asked = []
-    if not asked or any(name not in PARTS for name in asked) or len(set(asked)) < len(asked):
+        known = all(isinstance(name, str) and name in PARTS for name in asked)
+    except Exception:  # whatever iterating raises
+        asked, known = [], False
+    if not asked or not known or len(set(asked)) < len(asked):
         raise SnapsError(
             f"'parts' must be 'auto' or some of {', '.join(PARTS)}, got {shown(parts)}"
         )

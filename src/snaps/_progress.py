@@ -43,8 +43,9 @@ def track(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    # Where nobody watches, a bar would leave an empty line behind.
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+    if not console.is_terminal:  # a bar would leave an empty line behind
+        yield lambda count: None
+        return
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(label, total=total)
         yield lambda count: progress.advance(task, count)

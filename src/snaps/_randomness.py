@@ -23,6 +23,7 @@ EXCHANGEABILITY_STREAM = -7
 RESAMPLE_STREAM = -8
 SHARES_STREAM = -9
 FOLD_STREAM = -10
+REPORT_STREAM = -11
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:
@@ -69,10 +70,23 @@ def node_keys(ids: np.ndarray) -> np.ndarray:
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
+def in_order(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Different places among nodes with these keys, in the order of the keys."""
+    if not (keys[1:] > keys[:-1]).all():
+        return places[np.argsort(keys[places], kind="stable")]
+    there = np.zeros(len(keys), bool)
+    there[places] = True
+    return np.flatnonzero(there)
+
+
 def locate_keys(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where nodes with these keys stand among all, and which of them are there at all."""
+    ascending = bool((keys[1:] > keys[:-1]).all())
+    if ascending and keys[0] == 0 and keys[-1] == len(keys) - 1:  # positions
+        found = np.flatnonzero(wanted < len(keys))
+        return wanted[found].astype(np.int64), found
     order = None
-    if not (keys[1:] > keys[:-1]).all():
+    if not ascending:
         order = np.argsort(keys, kind="stable")
     place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
     if order is not None:

@@ -93,7 +93,7 @@ class Recalibrating(Fitted):
             ("missing", missing, ("error", "drop")),
             ("threshold", threshold, ("set", "keep")),
         ):
-            if value not in allowed:
+            if not isinstance(value, str) or value not in allowed:
                 raise SnapsError(
                     f"'{name}' must be {' or '.join(map(repr, allowed))}, got {shown(value)}"
                 )

@@ -17,7 +17,7 @@ from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Keys, Labelled
-from snaps._randomness import TUNE_STREAM, locate_keys, smallest
+from snaps._randomness import TUNE_STREAM, in_order, locate_keys, smallest
 from snaps.calibration import enough
 from snaps.graph import Graph
 
@@ -67,7 +67,7 @@ class Groups:
         found = set(values) - set(first)
         try:
             names = sorted(found)
-        except TypeError:  # of mixed kinds
+        except Exception:  # of mixed kinds
             names = sorted(found, key=lambda name: (type(name).__name__, str(name)))
         names = [*first, *names]
         code = {name: place for place, name in enumerate(names)}
@@ -241,7 +241,7 @@ def read_labels(
 
 def _cut(kind: type[Kind], graph: Graph, codes: np.ndarray, places: np.ndarray) -> Kind:
     """Some nodes with their labels, in the order of their keys, read-only."""
-    places = places[np.argsort(graph.keys[places], kind="stable")]
+    places = in_order(graph.keys, places)
     arrays = graph.ids[places], graph.keys[places], codes[places]
     for array in arrays:
         array.flags.writeable = False

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._checks import calm
 from snaps.similarity import assemble, check_k, csr_parts, no_neighbours, prepare, ranks
 
 Table = Any  # ndarray or csr_array
 
 
+@calm
 def extend(
     old: sp.csr_array,
     old_features: Table,

@@ -146,14 +146,15 @@ def advise(
     'Pooled'
     """
     _check_goal(goal)
-    competing = (
-        named_methods(CANDIDATES, alpha, k=k, seed=seed) if methods is None else dict(methods)
+    level, seed = check_alpha(alpha), check_seed(seed)
+    competing = named_methods(CANDIDATES, alpha, k=k, seed=seed) if methods is None else methods
+    mapped = isinstance(competing, Mapping) and all(
+        isinstance(name, str) and isinstance(one, Estimator) for name, one in competing.items()
     )
-    if not competing or not all(isinstance(one, Estimator) for one in competing.values()):
+    if not mapped or not competing:
         raise SnapsError(f"'methods' must map names to estimators, got {shown(methods)}")
     for one in competing.values():
         one.scorer()
-    level, seed = check_alpha(alpha), check_seed(seed)
     inputs = most_demanding(competing.values()).read_inputs(graph, probs, similarity, logits)
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, tune_nodes, known_nodes=known_nodes,
@@ -172,7 +173,9 @@ def advise(
         name: judge(levels[name], nodes, splits, budget, level, one.class_conditional, seed)
         for name, one in competing.items()
     }
-    return _recommend(Comparison(competing, judged, nodes.keys, budget, inputs.num_classes), goal)
+    return _recommend(
+        Comparison(dict(competing), judged, nodes.keys, budget, inputs.num_classes), goal
+    )
 
 
 def _check_goal(goal: Any) -> None:

@@ -22,6 +22,8 @@ features.npz               instead of the column, rows in the order of the nodes
                            ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; or what
                            ``scipy.sparse.save_npz`` writes
 features.npy               or a dense table, which stays on disk until it is used
+manifest.json              written by `write_folder`: which files belong together; whoever changes
+                           one by hand deletes it
 =========================  ========================================================================
 
 Features in two places are refused.
@@ -40,13 +42,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps import _manifest
 from snaps._checks import check_path, shown, to_numpy
 from snaps._checks.classes import check_classes, encode_labels, plain_labels
 from snaps._checks.ids import check_ids
 from snaps._errors import SnapsError
-from snaps._files import atomic_path
+from snaps._files import atomic_path, pack_npz
 from snaps._parquet import (
-    FEATURE_FILES,
     Columns,
     check_folder,
     is_text,
@@ -95,23 +97,23 @@ class Folder:
             return np.ones(len(self.labels), bool)
         return self.labels != unknown
 
-    @property
-    def tune_nodes(self) -> np.ndarray | None:
-        """Labelled nodes with role tune, else valid, else None."""
-        for role in ("tune", "valid"):
-            nodes = self.nodes(role)
-            nodes = nodes[self.labelled[nodes]]
-            if nodes.size:
-                return nodes
-        return None
+    def tuning_and_known(self, evidence: bool = False) -> tuple[np.ndarray | None, np.ndarray]:
+        """Labelled nodes that tune, and those that are known; None lets calibration nodes tune.
 
-    @property
-    def known_nodes(self) -> np.ndarray:
-        """Labelled nodes with role train or valid that don't tune: evidence for `Pooled`."""
-        nodes = self.nodes("train", "valid")
-        tune = self.tune_nodes
-        nodes = nodes[self.labelled[nodes]]
-        return nodes if tune is None else np.setdiff1d(nodes, tune)
+        Role tune tunes, else role valid; where labels are `evidence`, as for `Pooled`, validation
+        nodes say more as known ones, and a part of the calibration nodes tunes.
+        """
+        tune = None
+        for role in ("tune",) if evidence else ("tune", "valid"):
+            nodes = self._labelled(role)
+            if nodes.size and tune is None:
+                tune = nodes
+        known = self._labelled("train", "valid")
+        return tune, known if tune is None else np.setdiff1d(known, tune)
+
+    def _labelled(self, *roles: str) -> np.ndarray:
+        nodes = self.nodes(*roles)
+        return nodes[self.labelled[nodes]]
 
 
 def read_folder(
@@ -131,6 +133,11 @@ def read_folder(
     listed = isinstance(columns, (list, tuple))
     if not listed or not all(isinstance(name, str) for name in columns):
         raise SnapsError(f"'columns' must be a list of column names, got {shown(columns)}")
+    with _manifest.steady(root):
+        return _read_folder(root, columns, options)
+
+
+def _read_folder(root: Path, columns: Sequence[str], options: Mapping[str, Any]) -> Folder:
     graph = Graph.from_parquet(root, **options)
     nodes = Columns(root / "nodes.parquet")
     labels, missing = _labels(nodes, graph.num_nodes)
@@ -181,8 +188,12 @@ def write_folder(
     table = to_numpy(probs, "probs")
     if table.ndim != 2 or len(table) != n:
         raise SnapsError(f"'probs' must have shape ({n}, classes), got {table.shape}")
+    if table.shape[1] < 2:
+        raise SnapsError(f"'probs' must have at least two classes, got {table.shape[1]}")
     if table.dtype.kind not in "fiu":
         raise SnapsError(f"'probs' must hold numbers, got {table.dtype}")
+    if table.dtype.itemsize > 8 or not table.dtype.isnative:  # which Arrow does not know
+        table = table.astype(np.float64)
     nodes: dict[str, Any] = {"id": pa.array(graph.ids)}
     names, label = _label_column(labels, n, table.shape[1], classes)
     if names is None:
@@ -213,31 +224,36 @@ def _write(root: Path, nodes: dict[str, Any], edges: dict[str, Any], features: A
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SnapsError(f"cannot write '{root}': {error.strerror}") from error
-    stale = set(FEATURE_FILES)
+        raise SnapsError(f"cannot write {shown(str(root))}: {error.strerror}") from error
+    written: dict[str, Path] = {}
     with ExitStack() as files:
+
+        def place(name: str) -> Path:
+            return files.enter_context(atomic_path(root / name))
+
         if features is not None:
-            stale.remove("features.npz")
-            temporary = files.enter_context(atomic_path(root / "features.npz"))
-            with open(temporary, "wb") as file:
-                np.savez_compressed(
-                    file,
-                    x_data=features.data,
-                    x_indices=features.indices,
-                    x_indptr=features.indptr,
-                    x_shape=np.array(features.shape),
-                )
+            written["features.npz"] = place("features.npz")
+            arrays = {
+                f"x_{each}": getattr(features, each) for each in ("data", "indices", "indptr")
+            }
+            arrays["x_shape"] = np.array(features.shape)
+            pack_npz(written["features.npz"], arrays, compress=True)
         for name, columns in (("edges.parquet", edges), ("nodes.parquet", nodes)):
-            temporary = files.enter_context(atomic_path(root / name))
-            pq.write_table(pa.table(columns), temporary, write_page_checksum=True)
-    for name in stale:
-        (root / name).unlink(missing_ok=True)  # of an older graph
+            written[name] = place(name)
+            table = pa.table(columns)
+            table = table.replace_schema_metadata(_manifest.column_checksums(table))
+            pq.write_table(table, written[name], write_page_checksum=True)
+        # Last in, first out: it has its name before the others, and so tells if one is missing.
+        place(_manifest.NAME).write_text(_manifest.as_text(written))
+    for name in _manifest.FEATURE_FILES:
+        if name not in written:
+            (root / name).unlink(missing_ok=True)  # of an older graph
 
 
 def _list_array(table: np.ndarray) -> Any:
     import pyarrow as pa
 
-    offsets = np.arange(0, table.size + 1, table.shape[1], dtype=np.int64)
+    offsets = np.arange(len(table) + 1, dtype=np.int64) * table.shape[1]
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(table.reshape(-1)))
 
 

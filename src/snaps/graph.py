@@ -10,16 +10,28 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_flag, check_integer, shown, to_numpy
+from snaps._checks import (
+    calm,
+    check_flag,
+    check_integer,
+    check_memory,
+    has,
+    plainly,
+    shown,
+    to_numpy,
+)
 from snaps._checks.features import check_features, from_torch_sparse, is_torch_sparse
 from snaps._checks.ids import check_ids, locate
 from snaps._checks.matrices import check_matrix, scale_rows
 from snaps._errors import SnapsError
-from snaps._files import csr_from_arrays, features_from_arrays, read_npz
+from snaps._files import csr_from_arrays, features_from_arrays, open_npz
 from snaps._parquet import read_graph
 from snaps._randomness import node_keys
 
 MOST_NODES = 2**31 - 1
+# A graph whose edges alone tell the number of nodes may have so many, or so many an edge: one id
+# that is no position must not take all memory.
+MOST_UNTOLD, MOST_AN_EDGE = 10_000_000, 100
 
 
 class Graph:
@@ -94,7 +106,7 @@ class Graph:
             "ids": None if ids is None else len(ids),
         }
         known = {name: count for name, count in counts.items() if count is not None}
-        listed = ", ".join(f"'{name}' {count}" for name, count in known.items())
+        listed = ", ".join(f"'{name}' {plainly(count)}" for name, count in known.items())
         if len(set(known.values())) > 1:
             raise SnapsError(f"the number of nodes must agree, got {listed}")
         if known and not 1 <= max(known.values()) <= MOST_NODES:
@@ -102,16 +114,18 @@ class Graph:
         if known:
             self.num_nodes = next(iter(known.values()))
         elif source.size:
-            self.num_nodes = min(int(max(source.max(), target.max())) + 1, MOST_NODES)
+            self.num_nodes = _told_by_edges(source, target)
         else:
             raise SnapsError("'num_nodes' must be given for a graph without edges and features")
         if source.size and (top := int(max(source.max(), target.max()))) >= self.num_nodes:
             raise SnapsError(f"'edges' must lie from 0 to {self.num_nodes - 1}, got {top}")
+        check_memory(40 * self.num_nodes, "num_nodes", self.num_nodes)
         self.named = ids is not None
         self.ids = np.arange(self.num_nodes) if ids is None else ids
         self.directed = check_flag(directed, "directed")
         self.adjacency = self._build(source, target, weights, check_flag(self_loops, "self_loops"))
 
+    @calm
     def _build(
         self, source: np.ndarray, target: np.ndarray, weights: np.ndarray | None, self_loops: bool
     ) -> sp.csr_array:
@@ -174,7 +188,7 @@ class Graph:
 
         A weighted graph takes `edge_weight`, or an `edge_attr` with one number per edge.
         """
-        edges = getattr(data, "edge_index", None)
+        edges = data.edge_index if has(data, "edge_index") else None
         if edges is None:
             raise SnapsError(f"'data' must have an edge_index, got {type(data).__name__} without")
         if check_flag(weighted, "weighted"):
@@ -198,7 +212,7 @@ class Graph:
         weighted : bool
             Take the edge attribute "weight"; an edge without one weighs 1.
         """
-        if not hasattr(graph, "nodes") or not hasattr(graph, "edges"):
+        if not has(graph, "nodes") or not has(graph, "edges"):
             raise SnapsError(f"'graph' must be a NetworkX graph, got {type(graph).__name__}")
         nodes = list(graph.nodes)
         if not nodes:
@@ -226,7 +240,8 @@ class Graph:
     def from_npz(cls, path: str | os.PathLike[str], **options: Any) -> Graph:
         """Read an .npz with `adj_indptr`, `adj_indices` and `x`, or `x_data`, `x_indices`,
         `x_indptr` and `x_shape`, or no features; `adj_data` are the weights of a weighted graph."""
-        return graph_from_arrays(read_npz(path), path, **options)
+        with open_npz(path) as arrays:
+            return graph_from_arrays(arrays, path, **options)
 
     @classmethod
     def from_parquet(
@@ -291,6 +306,18 @@ def _edge_list(
     return source, target, _check_weights(weights.reshape(-1), "edge_weights"), None
 
 
+def _told_by_edges(source: np.ndarray, target: np.ndarray) -> int:
+    """One more than the largest position, if that is a number of nodes that edges can tell."""
+    top = int(max(source.max(), target.max()))
+    most = min(max(MOST_UNTOLD, MOST_AN_EDGE * len(source)), MOST_NODES)
+    if top >= most:
+        raise SnapsError(
+            f"'edges' must be positions from 0 to {most - 1}, got {top}: pass num_nodes= if there "
+            "are so many nodes, else number them from 0"
+        )
+    return top + 1
+
+
 def _matrix_edges(
     matrix: Any, weighted: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
@@ -302,6 +329,7 @@ def _matrix_edges(
     return source, target, weights, matrix.shape[0]
 
 
+@calm
 def _check_weights(weights: np.ndarray, name: str) -> np.ndarray:
     if weights.size and weights.dtype.kind not in "fiub":
         raise SnapsError(f"'{name}' must hold numbers as weights, got {weights.dtype}")

@@ -93,7 +93,7 @@ def sscv(
     target = 1 - float(check_alpha(alpha))
     try:
         within = [(sizes >= low) & (sizes <= high) for low, high in strata]
-    except (TypeError, ValueError):
+    except Exception:  # whatever iterating and comparing raises
         raise SnapsError(f"'strata' must be pairs of sizes, got {shown(strata)}") from None
     gaps = [abs(hits[inside].mean() - target) for inside in within if inside.any()]
     if not gaps:

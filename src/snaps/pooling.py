@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from snaps._checks import calm
 from snaps._checks.evidence import check_evidence
 from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence, Keys
@@ -254,6 +255,7 @@ class FittedPooling:
             rows = rows / rows.sum(axis=1, keepdims=True)
         return log_floor(rows)
 
+    @calm
     def probabilities(self, rows: Mapping[str, Array]) -> Array:
         """The pooled probabilities."""
         from scipy.special import softmax

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from snaps._checks import check_flag, check_integer, check_number, shown
+from snaps._checks import as_array, check_flag, check_integer, check_number, shown
 from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence
 from snaps._randomness import uniforms
@@ -178,7 +178,7 @@ class SAPS(Score):
 
         ranks = rank_table(probs)
         top = probs.max(axis=1, keepdims=True)
-        return np.where(ranks == 1, draws * top, top + (ranks - 2 + draws) * self.weight)
+        return np.where(ranks == 1, draws * top, top + (ranks - 2 + draws) * float(self.weight))
 
 
 @dataclass(frozen=True)
@@ -211,30 +211,30 @@ def score_table(
 ) -> np.ndarray:
     """Score every node and label, some rows at a time so that draws never fill the memory."""
     keys = np.arange(len(probs), dtype=np.uint64) if keys is None else keys
+    if len(probs) <= _ROWS_AT_ONCE:
+        return _block(score, probs, keys, seed)
     out = np.empty(probs.shape)
     for start in range(0, len(probs), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
-        if score.randomized:
-            draws = uniforms(seed, keys[rows], probs.shape[1])
-        else:
-            draws = np.ones_like(probs[rows])
-        out[rows] = _checked(score, probs[rows], draws)
+        out[rows] = _block(score, probs[rows], keys[rows], seed)
     return out
 
 
-def _checked(score: Score, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """What a score gives, which must be finite numbers of the shape of `probs`."""
-    # A score of the user's own may work in place.
-    given = (
-        score.compute(probs, draws)
-        if type(score) in LIBRARY
-        else score.compute(probs.copy(), draws)
-    )
-    try:
-        block = np.asarray(given.detach() if hasattr(given, "detach") else given)
-        block = block.astype(np.float64) if block.dtype.kind in "fiub" else np.empty(0)
-    except Exception:  # rows of unequal length, a tensor on another device
-        block = np.empty(0)
+def _block(score: Score, probs: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
+    """What a score gives for some rows: finite numbers of the shape of `probs`."""
+    if score.randomized:
+        draws = uniforms(seed, keys, probs.shape[1])
+    else:
+        draws = np.ones_like(probs)
+    if type(score) in LIBRARY:
+        block = score.compute(probs, draws)
+    else:
+        # A score of the user's own may work in place, and give what it keeps.
+        try:
+            block = as_array(score.compute(probs.copy(), draws), "score")
+            block = block.astype(np.float64) if block.dtype.kind in "fiub" else np.empty(0)
+        except SnapsError:
+            block = np.empty(0)
     if block.shape != probs.shape or not np.isfinite(block).all():
         raise SnapsError(
             f"'score' must give a finite score for each row and label {probs.shape}, "

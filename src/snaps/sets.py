@@ -9,12 +9,11 @@ import operator
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_integer, check_nodes, check_path, shown, to_numpy
+from snaps._checks import check_integer, check_nodes, check_path, plainly, shown, to_numpy
 from snaps._checks.classes import check_classes
 from snaps._checks.ids import check_ids
 from snaps._errors import SnapsError, require
@@ -129,7 +128,7 @@ class PredictionSets:
     def _within(self, i: int) -> int:
         n = len(self)
         if not -n <= i < n:
-            raise _OutOfRange(f"'sets[...]' must lie from {-n} to {n - 1}, got {i}")
+            raise _OutOfRange(f"'sets[...]' must lie from {-n} to {n - 1}, got {plainly(i)}")
         return i % n
 
     def _some(self, places: np.ndarray) -> PredictionSets:
@@ -253,15 +252,21 @@ class PredictionSets:
 
 
 def _is_position(key: Any) -> bool:
-    whole = not isinstance(key, (bool, np.bool_)) and hasattr(key, "__index__")
-    return whole and getattr(key, "ndim", 0) == 0
+    try:
+        operator.index(key)
+    except Exception:  # whatever the key's own conversion raises
+        return False
+    return not isinstance(key, (bool, np.bool_)) and getattr(key, "ndim", 0) == 0
 
 
 def check_output(path: str | os.PathLike[str], name: str = "path") -> str:
     """The format that `PredictionSets.write` would write, if it can: a suffix, or - for stdout."""
-    if str(path) == "-":
+    place = check_path(path)
+    if str(place) == "-":
+        if sys.stdout is None:
+            raise SnapsError(f"'{name}' must not be -, for standard output is closed")
         return "-"
-    suffix = Path(check_path(path)).suffix.lower()
+    suffix = place.suffix.lower()
     if suffix not in _FORMATS:
         raise SnapsError(
             f"'{name}' must end in {', '.join(_FORMATS)}, or be - for standard output, "

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_flag, check_integer, check_nodes, check_seed, to_numpy
+from snaps._checks import (
+    calm,
+    check_flag,
+    check_integer,
+    check_memory,
+    check_nodes,
+    check_seed,
+    plainly,
+    to_numpy,
+)
 from snaps._checks.features import check_features
 from snaps._errors import SnapsError
 from snaps._progress import track
@@ -29,6 +38,7 @@ SPARSE_ROWS, SHARE = 16384, 256
 BLOCK_BYTES, TILE_BYTES = 32 * 2**20, 16 * 2**20  # of dense features; of a thread's products
 
 
+@calm
 def similarity_graph(
     features: Any,
     k: int = 20,
@@ -97,7 +107,8 @@ def similarity_graph(
 def check_k(k: Any, n: int) -> int:
     k = check_integer(k, "k", low=1)
     if k >= n:
-        raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {k}")
+        raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {plainly(k)}")
+    check_memory(12 * n * k, "k", k)
     return k
 
 
@@ -147,7 +158,8 @@ def assemble(sims: np.ndarray, nodes: np.ndarray, counts: np.ndarray) -> sp.csr_
     """The lists as a matrix, in the memory of the lists."""
     from snaps.kernels.similarity import close_gaps
 
-    close_gaps(sims, nodes, counts)
+    if (counts < sims.shape[1]).any():
+        close_gaps(sims, nodes, counts)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     data, indices = sims.reshape(-1)[: indptr[-1]], nodes.reshape(-1)[: indptr[-1]]
     small = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
@@ -196,8 +208,9 @@ def _search_sparse(
 
         def search(share: np.ndarray, common: tuple = common) -> None:
             offers = search_sparse(share, *common)
-            with lock:
-                settle_offers(offers, squares, rank, *found)
+            if len(offers[0]):
+                with lock:
+                    settle_offers(offers, squares, rank, *found)
 
         _in_threads(search, rows, SHARE, len(block), advance)
 
@@ -229,8 +242,9 @@ def _search_dense(
         ) -> None:
             tile = unit_rows(share, *arrays, norms, d) @ right
             offers = search_dense(tile, share, *candidates, *common)
-            with lock:
-                settle_offers(offers, squares, rank, *found)
+            if len(offers[0]):
+                with lock:
+                    settle_offers(offers, squares, rank, *found)
 
         # One thread a product: with all of them in each, they would wait for one another.
         with threadpool_limits(1, user_api="blas"):

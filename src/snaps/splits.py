@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_integer, check_seed, shown
+from snaps._checks import calm, check_alpha, check_integer, check_memory, check_seed, shown
 from snaps._errors import SnapsError, SnapsWarning
 from snaps._estimators import Estimator, most_demanding
 from snaps._evidence import Evidence, Labelled
@@ -103,7 +103,9 @@ def evaluate_splits(
         one.scorer()
     try:
         levels = None if alphas is None else [check_alpha(a, "alphas") for a in alphas]
-    except TypeError:
+    except SnapsError:
+        raise
+    except Exception:  # whatever iterating raises
         levels = []
     if levels == []:
         raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
@@ -118,6 +120,7 @@ def evaluate_splits(
     if n_tune is not None:
         n_tune = check_integer(n_tune, "n_tune", low=0, high=budget - 1)
     plan = Plan(budget, check_integer(n_splits, "n_splits", low=1), check_seed(seed), n_tune)
+    check_memory(8 * n_splits * (budget + 16), "n_splits", n_splits)
     out = {}
     for name, one in methods.items():
         rows = split_method(one, inputs, roles, plan, levels or [check_alpha(one.alpha)])
@@ -181,6 +184,7 @@ def take_tuning(pool: Labelled, share: int, seed: int) -> tuple[Evidence, Labell
     return Evidence(ids, keys, labels, drawn=True), pool.some(rest)
 
 
+@calm
 def _results(
     scores: np.ndarray, labels: np.ndarray, splits: np.ndarray, alpha: Fraction, by_class: bool
 ) -> dict[str, np.ndarray]:
@@ -190,8 +194,7 @@ def _results(
     thresholds, counts = count(np.ascontiguousarray(scores), labels, splits, alpha)
     n_test = len(scores) - n_calib
     covered, total, filled, hit = counts.T
-    with np.errstate(invalid="ignore"):
-        size_nonempty = total / filled
+    size_nonempty = total / filled
     return {
         "coverage": covered / n_test,
         "size": total / n_test,

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_integer
+from snaps._checks import calm, check_integer, check_memory
+from snaps._checks.matrices import scale_rows
 from snaps._errors import SnapsError
 from snaps.graph import Graph
 
 
+@calm
 def structural_features(graph: Graph, hops: int = 2) -> sp.csr_array:
     """Describe each node by its features, its surroundings' features, its links and its degree.
 
@@ -53,10 +55,13 @@ def structural_features(graph: Graph, hops: int = 2) -> sp.csr_array:
     if not isinstance(graph, Graph):
         raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
     hops = check_integer(hops, "hops", low=0)
+    check_memory(16 * hops * graph.num_nodes, "hops", hops)
     blocks = []
     if graph.features is not None:
         step = _scaled(graph.adjacency, 1)
-        blocks.append(sp.csr_array(graph.features, dtype=np.float64))
+        # Means of the largest numbers there are could overflow; of their halves they cannot.
+        features = sp.csr_array(graph.features, dtype=np.float64)
+        blocks.append(features if abs(features).max() < 2.0**1000 else features * 0.5)
         for _ in range(hops):
             blocks.append(step @ blocks[-1])
     degrees = np.diff(graph.adjacency.indptr)
@@ -71,8 +76,9 @@ def structural_features(graph: Graph, hops: int = 2) -> sp.csr_array:
 
 def _scaled(matrix: Any, power: int) -> sp.csr_array:
     """Rows divided by their sum of sizes (power 1) or by their length (power 2)."""
-    sizes = (abs(matrix) ** power).sum(axis=1) ** (1 / power)
-    return sp.csr_array(sp.diags_array(1 / np.where(sizes > 0, sizes, 1)) @ matrix)
+    table = scale_rows(sp.csr_array(matrix))
+    sizes = (abs(table) ** power).sum(axis=1) ** (1 / power)
+    return sp.csr_array(sp.diags_array(1 / np.where(sizes > 0, sizes, 1)) @ table)
 
 
 def _degree_bins(degrees: np.ndarray) -> sp.csr_array:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-from collections.abc import Sized
+import sys
+from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,8 +19,12 @@ from snaps._errors import SnapsError
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
 OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over
+_FINEST = 10**15  # no data tells finer levels apart
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 def shown(value: Any) -> str:
@@ -31,15 +37,71 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def plainly(value: Any) -> str:
+    """A number or a name as messages show it: without quotes or its type where it is short."""
+    try:
+        text = str(value)
+    except Exception:  # a number of thousands of digits
+        return shown(value)
+    return text if len(text) <= 60 and text.isprintable() else shown(text)
+
+
+def calm(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Let a function compute in peace, whatever `np.seterr` was told: its results are checked."""
+
+    @wraps(function)
+    def called(*arguments: Given.args, **options: Given.kwargs) -> Result:
+        with np.errstate(all="ignore"):
+            return function(*arguments, **options)
+
+    return called
+
+
+def check_memory(size: int, name: str, value: Any) -> None:
+    """Refuse what needs more bytes than this machine has: to try would end the process."""
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if size > there > 0:
+            raise SnapsError(
+                f"'{name}' must fit into memory, got {shown(value)}, which takes "
+                f"{plainly(size >> 30)} GB or more of {there >> 30}"
+            )
+
+
+def has(value: Any, attribute: str) -> bool:
+    """Whether an object has an attribute that can be read, whatever reading it may raise."""
+    try:
+        return hasattr(value, attribute)
+    except Exception:
+        return False
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether this is a torch tensor; who never imported torch has none."""
+    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
+
+
+def _from_tensor(tensor: Any, name: str) -> np.ndarray:
+    """What a dense tensor holds, wherever it lies; a type that NumPy lacks as float32."""
+    if tensor.is_nested or str(tensor.layout) != "torch.strided":
+        kind = "nested" if tensor.is_nested else "sparse"
+        raise SnapsError(f"'{name}' must be a dense array, got a {kind} tensor")
+    try:
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+        if plain.is_quantized:
+            plain = plain.dequantize()
+        elif plain.is_floating_point() and plain.itemsize < 4:
+            plain = plain.float()  # exactly
+        return plain.numpy()
+    except Exception as error:  # torch has no one error for what cannot be read
+        kind = f"{tensor.dtype} on {tensor.device}"
+        raise SnapsError(f"'{name}' must be a tensor that can be read, got {kind}") from error
+
+
 def as_array(value: Any, name: str, dtype: Any = None) -> np.ndarray:
     """An array of anything, from a list, a NumPy array, a pandas column or a torch tensor."""
-    if hasattr(value, "detach"):
-        if str(value.layout) != "torch.strided":
-            raise SnapsError(f"'{name}' must be a dense array, got a sparse tensor")
-        value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":
-            value = value.float()
-        value = value.numpy()
+    if is_tensor(value):
+        value = _from_tensor(value, name)
     if value is None or isinstance(value, (str, bytes, dict)) or sp.issparse(value):
         raise SnapsError(f"'{name}' must be an array, got {type(value).__name__}")
     if isinstance(value, np.ma.MaskedArray):
@@ -48,12 +110,18 @@ def as_array(value: Any, name: str, dtype: Any = None) -> np.ndarray:
             raise SnapsError(f"'{name}' must not be masked, got {hidden} masked entries")
         value = value.data
     try:
-        return np.asarray(value, dtype)
-    except ValueError:
-        rows = value if isinstance(value, (list, tuple)) else []
-        lengths = sorted({len(row) if isinstance(row, Sized) else 1 for row in rows})
-        raise SnapsError(f"'{name}' must have rows of equal length, got {lengths[:5]}") from None
+        array = np.asarray(value, dtype)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    except MemoryError:
+        raise
     except Exception as error:  # whatever the object's own conversion raises
+        rows = value if type(value) in (list, tuple) else []
+        sized = (list, tuple, np.ndarray)
+        lengths = sorted({len(row) if isinstance(row, sized) else 1 for row in rows})
+        if isinstance(error, ValueError) and len(lengths) > 1:
+            raise SnapsError(
+                f"'{name}' must have rows of equal length, got {lengths[:5]}"
+            ) from None
         raise SnapsError(
             f"'{name}' must be an array, got {type(value).__name__} that gives none"
         ) from error
@@ -65,8 +133,12 @@ def to_numpy(value: Any, name: str) -> np.ndarray:
     if array.dtype == object and array.size == 0:
         return array.astype(np.float64)
     if array.dtype == object:
+        truths = [isinstance(item, (bool, np.bool_)) for item in array.flat]
+        if all(truths):
+            return array.astype(bool)
         others = [item for item in array.flat if not isinstance(item, _REAL)]
-        if others:
+        if others or any(truths):
+            others = others or [True]
             raise SnapsError(f"'{name}' must be an array of numbers, got {shown(others[0])}")
         return _exact(array, name)
     return array
@@ -93,9 +165,21 @@ def check_alpha(alpha: Any, name: str = "alpha") -> Fraction:
     """Read a miscoverage level as the decimal the user wrote: 0.1 means one tenth exactly."""
     if isinstance(alpha, bool) or not isinstance(alpha, _REAL):
         raise SnapsError(f"'{name}' must be a number between 0 and 1, got {shown(alpha)}")
-    if not 0 < alpha < 1:
-        raise SnapsError(f"'{name}' must lie strictly between 0 and 1, got {alpha}")
-    return alpha if isinstance(alpha, Fraction) else Fraction(str(alpha))
+    if isinstance(alpha, int) or not 0 < alpha < 1:
+        raise SnapsError(f"'{name}' must lie strictly between 0 and 1, got {plainly(alpha)}")
+    level = alpha if isinstance(alpha, Fraction) else _decimal(str(alpha))
+    part, whole = level.numerator, level.denominator
+    if min(part, whole - part) * _FINEST < whole or whole.bit_length() > 300:
+        raise SnapsError(
+            f"'{name}' must be at least 1e-15 away from 0 and 1, and a fraction of at most "
+            f"300 bits, got {plainly(alpha)}"
+        )
+    return level
+
+
+@lru_cache(maxsize=256)
+def _decimal(text: str) -> Fraction:
+    return Fraction(text)
 
 
 def check_integer(value: Any, name: str, *, low: int, high: int | None = None) -> int:
@@ -103,9 +187,10 @@ def check_integer(value: Any, name: str, *, low: int, high: int | None = None) -
     rule = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise SnapsError(f"'{name}' must be {rule}, got {shown(value)}")
+    value = int(value)
     if value < low or (high is not None and value > high):
-        raise SnapsError(f"'{name}' must be {rule}, got {value}")
-    return int(value)
+        raise SnapsError(f"'{name}' must be {rule}, got {plainly(value)}")
+    return value
 
 
 def check_number(value: Any, name: str, *, low: float, high: float = math.inf) -> float:
@@ -117,8 +202,10 @@ def check_number(value: Any, name: str, *, low: float, high: float = math.inf) -
     )
     if isinstance(value, bool) or not isinstance(value, _REAL):
         raise SnapsError(f"'{name}' must be {rule}, got {shown(value)}")
-    if not (low <= value <= high and math.isfinite(value)):
-        raise SnapsError(f"'{name}' must be {rule}, got {value}")
+    if not isinstance(value, Fraction):
+        value = int(value) if isinstance(value, (int, np.integer)) else float(value)
+    if not (low <= value <= min(high, sys.float_info.max)):
+        raise SnapsError(f"'{name}' must be {rule}, got {plainly(value)}")
     return float(value)
 
 
@@ -130,17 +217,25 @@ def check_flag(value: Any, name: str) -> bool:
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
-    """A seed: any integer from 0 on."""
-    return check_integer(seed, name, low=0)
+    """A seed: any integer of 64 bits from 0 on."""
+    seed = check_integer(seed, name, low=0)
+    if seed >= 2**64:
+        raise SnapsError(f"'{name}' must fit 64 bits, got {shown(seed)}")
+    return seed
 
 
 def check_path(path: Any, name: str = "path") -> Path:
     """A place in the file system."""
-    if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
-        raise SnapsError(f"'{name}' must be a path, got {shown(path)}")
-    return Path(path)
+    try:
+        text = os.fspath(path)
+        if "\0" not in text and text.encode():
+            return Path(text)
+    except Exception:  # no path, or one with half a character
+        pass
+    raise SnapsError(f"'{name}' must be a path, got {shown(path)}")
 
 
+@calm
 def check_probs(
     probs: Any, name: str = "probs", *, num_nodes: int | None = None, logits: bool = False
 ) -> np.ndarray:
@@ -229,12 +324,22 @@ def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -
             f"'{name}' must lie from 0 to {num_nodes - 1}, got {array[np.flatnonzero(bad)[0]]}"
         )
     array = array.astype(np.int64)
-    counts = np.bincount(array, minlength=1)
-    if counts.max() > 1:
-        raise SnapsError(
-            f"'{name}' must not repeat a node, got {int(counts.argmax())} twice or more"
-        )
+    refuse_repeated(array, f"'{name}' must not repeat a node")
     return array
+
+
+def refuse_repeated(array: np.ndarray, rule: str) -> None:
+    """Complain about what is listed twice; numbers up to a few times the length are counted."""
+    if not array.size:
+        return
+    if array.dtype.kind in "iu" and 0 <= array.min() and array.max() <= 4 * array.size + 1000:
+        counts = np.bincount(array.astype(np.int64, copy=False))
+        repeated = np.flatnonzero(counts > 1)
+    else:
+        ordered = np.sort(array)
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if repeated.size:
+        raise SnapsError(f"{rule}, got {plainly(repeated[0])} twice or more")
 
 
 def check_disjoint(
@@ -270,7 +375,7 @@ def check_weights(weights: Any, name: str = "weights") -> tuple[float, float]:
     """A pair (lam, mu) that leaves no negative weight for the node itself."""
     try:
         lam, mu = weights
-    except (TypeError, ValueError):
+    except Exception:  # whatever iterating raises
         raise SnapsError(
             f"'{name}' must be (lam, mu), 'tune' or 'minimum', got {shown(weights)}"
         ) from None

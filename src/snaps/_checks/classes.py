@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import as_array, shown
+from snaps._checks import as_array, has, is_tensor, shown
+from snaps._checks.ids import refuse_surrogates
 from snaps._errors import SnapsError, SnapsWarning
 
 _EXACT = 2**53  # beyond it a float may stand for several whole numbers
@@ -69,6 +70,7 @@ def encode_labels(
             count = int(np.append(names != unknown, False)[inverse].sum())
             known = _classes_of(names[names != unknown], num_classes, name, count)
         _check_order(known, name)
+        refuse_surrogates(known, f"'{name}'")
     column = {value: i for i, value in enumerate(known.tolist())}
     codes = np.array([column.get(value, -1) for value in names.tolist()], np.int64)
     foreign = np.append((codes < 0) & (names != unknown), False)[inverse]
@@ -117,6 +119,7 @@ def check_classes(classes: Any, num_classes: int) -> np.ndarray:
     if (counts > 1).any():
         repeated = distinct[counts > 1][0].item()
         raise SnapsError(f"'classes' must be unique, got {shown(repeated)} twice or more")
+    refuse_surrogates(values, "'classes'")
     return values
 
 
@@ -160,10 +163,10 @@ def _factorised(
     labels: Any, name: str, num_nodes: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Distinct labels, the place of each node's label among them (-1: none), and categories."""
-    if getattr(labels, "ndim", 1) == 2 and labels.shape[1] == 1 and hasattr(labels, "iloc"):
+    if has(labels, "iloc") and getattr(labels, "ndim", 1) == 2 and labels.shape[1] == 1:
         labels = labels.iloc[:, 0]
     categories = None
-    if hasattr(getattr(labels, "dtype", None), "categories"):
+    if has(labels, "dtype") and hasattr(labels.dtype, "categories"):
         labels = getattr(labels, "array", labels)
         categories, _ = plain_labels(labels.categories, name)
         inverse = np.asarray(labels.codes, np.int64)
@@ -233,8 +236,8 @@ def _array(values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
         if array.dtype.kind in "iufbUO":
             array[missing] = {"U": "", "O": None}.get(array.dtype.kind, 0)
         return array, missing
-    dtype: Any = getattr(values, "dtype", None)
-    if hasattr(values, "isna") and not isinstance(dtype, np.dtype) and hasattr(dtype, "kind"):
+    dtype: Any = values.dtype if has(values, "dtype") else None
+    if has(values, "isna") and not isinstance(dtype, np.dtype) and hasattr(dtype, "kind"):
         # A pandas column of a type of its own; as floats its integers would not be exact.
         missing = np.asarray(values.isna(), bool)
         if dtype.kind in "iub":
@@ -242,7 +245,7 @@ def _array(values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
             return values.to_numpy(dtype=own, na_value=0), missing
         return values.to_numpy(dtype=object, na_value=None), missing
     # As an array, a list such as [1, "a"] or ["a", nan] would become strings.
-    array = as_array(values, name, None if hasattr(values, "dtype") else object)
+    array = as_array(values, name, object if dtype is None else None)
     return array, np.zeros(array.shape, bool)
 
 
@@ -298,7 +301,7 @@ def check_groups(groups: Any, num_nodes: int) -> list[Any]:
     if isinstance(groups, (list, tuple)):
         values = list(groups)
     else:
-        listed = hasattr(groups, "tolist") and not hasattr(groups, "detach")
+        listed = has(groups, "tolist") and not is_tensor(groups)
         array = groups if listed else as_array(groups, "groups")
         if getattr(array, "ndim", 1) != 1:
             raise SnapsError(f"'groups' must have shape ({num_nodes},), got {array.shape}")
@@ -310,7 +313,7 @@ def check_groups(groups: Any, num_nodes: int) -> list[Any]:
     for node, value in enumerate(plain):
         try:
             hash(value)
-        except TypeError:
+        except Exception:  # whatever the value's own hash raises
             raise SnapsError(
                 f"'groups' must be hashable, got {shown(value)} at node {node}"
             ) from None

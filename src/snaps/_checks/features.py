@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import to_numpy
+from snaps._checks import calm, is_tensor, to_numpy
 from snaps._checks.matrices import check_matrix
 from snaps._errors import SnapsError
 
+_MOST_COLUMNS = 2**31 - 1  # the loops number columns by 32 bits
 
+
+@calm
 def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr_array:
     """Features as a float array (n, d), dense or CSR, all finite."""
     if is_torch_sparse(features):
@@ -25,11 +28,12 @@ def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr
         table = values = to_numpy(features, name)
     if table.ndim != 2 or 0 in table.shape:
         raise SnapsError(f"'{name}' must have shape (nodes, features), got {table.shape}")
+    if table.shape[1] > _MOST_COLUMNS:
+        raise SnapsError(f"'{name}' must have at most {_MOST_COLUMNS} columns, got {table.shape}")
     if values.dtype.kind not in "fiub":
         raise SnapsError(f"'{name}' must hold numbers, got {values.dtype}")
     if values.dtype not in (np.float32, np.float64):
-        with np.errstate(over="ignore"):
-            table = table.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
+        table = table.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
         values = table.data if sp.issparse(table) else table
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = int(np.flatnonzero(~np.isfinite(values).reshape(-1))[0])
@@ -43,13 +47,25 @@ def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr
 
 def is_torch_sparse(value: Any) -> bool:
     """Whether this is a torch tensor in a sparse layout."""
-    return hasattr(value, "detach") and str(value.layout) != "torch.strided"
+    return is_tensor(value) and not value.is_nested and str(value.layout) != "torch.strided"
 
 
-def from_torch_sparse(tensor: Any, name: str) -> sp.coo_array:
-    """A sparse torch tensor as a SciPy matrix."""
+def from_torch_sparse(tensor: Any, name: str) -> Any:
+    """A sparse torch tensor as a SciPy matrix, its indices as they are: torch may trust them."""
     if tensor.dim() != 2:
         raise SnapsError(f"'{name}' must have two dimensions, got shape {tuple(tensor.shape)}")
-    coo = tensor.detach().cpu().to_sparse_coo().coalesce()
-    row, column = coo.indices().numpy()
-    return sp.coo_array((to_numpy(coo.values(), name), (row, column)), shape=tuple(coo.shape))
+    shape, layout = tuple(tensor.shape), str(tensor.layout).removeprefix("torch.sparse_")
+    try:
+        plain = tensor.detach().cpu()
+        if layout == "coo":
+            ends, values = plain._indices(), plain._values()  # noqa: SLF001 - not yet summed up
+            return sp.coo_array((to_numpy(values, name), tuple(ends.numpy())), shape)
+        if layout == "csr":
+            ends = plain.col_indices().numpy(), plain.crow_indices().numpy()
+            return sp.csr_array((to_numpy(plain.values(), name), *ends), shape)
+        if layout == "csc":
+            ends = plain.row_indices().numpy(), plain.ccol_indices().numpy()
+            return sp.csc_array((to_numpy(plain.values(), name), *ends), shape)
+    except Exception as error:  # neither torch nor SciPy has one error for what may be wrong
+        raise SnapsError(f"'{name}' must be a valid sparse tensor: {error}") from error
+    raise SnapsError(f"'{name}' must be a sparse tensor in COO, CSR or CSC, got {layout}")

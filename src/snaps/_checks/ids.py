@@ -6,20 +6,37 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_nodes, shown
+from snaps._checks import as_array, check_nodes, has, plainly, refuse_repeated, shown, to_numpy
 from snaps._errors import SnapsError
 
 
 def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:
     """The nodes' own names: a list of integers or of strings, none twice unless told otherwise."""
-    array = _array(ids)
+    array: Any = np.empty(()) if isinstance(ids, (str, bytes)) else _array(ids, name)
     if array.dtype == object and all(isinstance(item, str) for item in array.flat):
+        if any(item.endswith("\0") for item in array.flat):
+            raise SnapsError(f"{name} must not end in the character NUL, got one that does")
         array = array.astype(str)
+    elif array.dtype == object and all(type(item) in (int, np.int64) for item in array.flat):
+        array = to_numpy(array, name.strip("'"))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuU"):
         raise SnapsError(f"{name} must be a list of integers or of strings, got {shown(ids)}")
+    refuse_surrogates(array, name)
     if unique:
-        _refuse_repeated(array, f"{name} must be unique")
+        refuse_repeated(array, f"{name} must be unique")
     return array
+
+
+def refuse_surrogates(texts: np.ndarray, name: str) -> None:
+    """Complain about halves of characters: no file could hold them."""
+    if texts.dtype.kind != "U" or not texts.size or not texts.dtype.itemsize:
+        return
+    codes = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
+    bad = np.flatnonzero(((codes >= 0xD800) & (codes <= 0xDFFF)).any(axis=1))
+    if bad.size:
+        raise SnapsError(
+            f"{name} must be text that can be written, got {shown(texts[bad[0]].item())}"
+        )
 
 
 def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> np.ndarray:
@@ -40,7 +57,7 @@ def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> np.ndarray:
         place = order[np.minimum(found, n - 1)]
         missing = ids[place] != wanted
     if missing.any():
-        raise SnapsError(f"{name} must name nodes of the graph, got {wanted[missing][0]}")
+        raise SnapsError(f"{name} must name nodes of the graph, got {plainly(wanted[missing][0])}")
     return place
 
 
@@ -61,7 +78,7 @@ def node_positions(
     empty : bool
         Whether no node at all will do.
     """
-    array = np.empty(0) if isinstance(nodes, str) else _array(nodes)
+    array = np.empty(0) if isinstance(nodes, str) else _array(nodes, f"'{name}'")
     texts = [isinstance(item, str) for item in array.flat] if array.dtype == object else []
     if any(texts) and not all(texts):
         raise SnapsError(f"'{name}' must be all positions or all ids, got {shown(nodes)}")
@@ -70,26 +87,15 @@ def node_positions(
         return check_nodes(nodes, name, num_nodes=len(graph_ids), empty=empty)
     wanted = array.astype(str)
     places = locate(graph_ids, wanted, f"'{name}'")
-    _refuse_repeated(wanted, f"'{name}' must not repeat a node")
+    refuse_repeated(wanted, f"'{name}' must not repeat a node")
     # Again, for what holds however nodes are given: no node at all is refused by name.
     return check_nodes(places, name, num_nodes=len(graph_ids), empty=empty)
 
 
-def _array(values: Any) -> np.ndarray:
+def _array(values: Any, name: str) -> np.ndarray:
     """What NumPy makes of a list, but without turning [1, "a"] or ["a", nan] into strings."""
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind == "U" and not hasattr(values, "dtype"):
-            array = np.array(values, object)
-        elif array.dtype.kind == "T":  # NumPy's strings of any length
-            array = array.astype(object)
-    except (TypeError, ValueError):  # rows of unequal length, a tensor on another device
-        array = np.empty((), object)
-    return array
-
-
-def _refuse_repeated(array: np.ndarray, rule: str) -> None:
-    ordered = np.sort(array)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if repeated.size:
-        raise SnapsError(f"{rule}, got {repeated[0]} twice or more")
+    array = as_array(values, name.strip("'"))
+    if array.dtype.kind == "U" and not has(values, "dtype"):
+        return as_array(values, name.strip("'"), object)
+    # NumPy's strings of any length become those of one length by way of objects.
+    return array.astype(object) if array.dtype.kind == "T" else array

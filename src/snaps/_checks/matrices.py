@@ -7,22 +7,30 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._checks import calm, check_memory
 from snaps._errors import SnapsError
 
 _LARGE, _SMALL = 2.0**500, 2.0**-500  # weights beyond are scaled before they are summed up
 
 
+@calm
 def check_matrix(matrix: Any, name: str) -> sp.csr_array:
     """A CSR matrix of its own, indices checked, duplicates summed, zeros dropped.
 
     The order within a row stays as it is where nothing is listed twice.
     """
+    return _checked(matrix, name)[0]
+
+
+def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
+    """The matrix, and whether anything may be on its diagonal."""
     if not sp.issparse(matrix):
         raise SnapsError(f"'{name}' must be a sparse matrix, got {type(matrix).__name__}")
     if matrix.ndim != 2:
         raise SnapsError(f"'{name}' must have two dimensions, got shape {matrix.shape}")
     if matrix.dtype.kind not in "fiub":
         raise SnapsError(f"'{name}' must hold numbers, got {matrix.dtype}")
+    check_memory(8 * sum(matrix.shape), name, matrix.shape)
     try:
         if matrix.format not in ("csr", "csc", "bsr", "coo"):
             matrix = matrix.tocoo()
@@ -32,19 +40,37 @@ def check_matrix(matrix: Any, name: str) -> sp.csr_array:
             for each in (matrix.indices, matrix.indptr):
                 if np.asarray(each).dtype.kind not in "iu":
                     raise TypeError("indices and indptr must be integers")
-            matrix = matrix.copy()
-            matrix.check_format(full_check=True)
-            out = sp.csr_array(matrix)
-    except SnapsError:
+            arrays = tuple(np.array(each) for each in (matrix.data, matrix.indices, matrix.indptr))
+            if matrix.format == "csr":
+                out = sp.csr_array(arrays, shape=matrix.shape)
+            else:
+                matrix = type(matrix)(arrays, shape=matrix.shape)
+                matrix.check_format(full_check=True)
+                out = sp.csr_array(matrix)
+        repeats, diagonal = _look(out)
+    except MemoryError:
         raise
     except Exception as error:  # SciPy has no one error for what may be wrong
         raise SnapsError(f"'{name}' must be a valid sparse matrix: {error}") from error
     out.has_canonical_format = out.has_sorted_indices = False  # whoever made it may be mistaken
-    if _repeats(out):
+    if repeats:
         out.sum_duplicates()
     if out.nnz and not out.data.all():
         out.eliminate_zeros()
-    return out
+    return out, diagonal
+
+
+def _look(matrix: sp.csr_array) -> tuple[bool, bool]:
+    """Whether a row lists a column twice, and whether one lists itself; all indices are checked."""
+    if matrix.nnz == 0 and len(matrix.indices) == 0:
+        return False, False
+    from snaps.kernels.matrices import look
+
+    fine, repeats, diagonal = look(matrix.indptr, matrix.indices, matrix.shape[1])
+    if not fine:
+        matrix.check_format(full_check=True)
+        raise ValueError("its indices must lie within it")
+    return repeats, diagonal
 
 
 def _from_coo(matrix: Any) -> sp.csr_array:
@@ -60,17 +86,9 @@ def _from_coo(matrix: Any) -> sp.csr_array:
     return sp.csr_array(sp.coo_array((data, (row, column)), shape=matrix.shape).tocsr())
 
 
-def _repeats(matrix: sp.csr_array) -> bool:
-    """Whether a row lists a column twice."""
-    if matrix.nnz == 0:
-        return False
-    from snaps.kernels.matrices import has_repeats
-
-    return bool(has_repeats(matrix.indptr, matrix.indices, matrix.shape[1]))
-
-
+@calm
 def scale_rows(matrix: sp.csr_array) -> sp.csr_array:
-    """Positive weights that can be summed up: extreme rows are scaled by a power of two.
+    """Weights that can be squared and summed up: extreme rows are scaled by a power of two.
 
     That changes no share of a weight within its row.
     """
@@ -78,25 +96,29 @@ def scale_rows(matrix: sp.csr_array) -> sp.csr_array:
         return matrix
     counts = np.diff(matrix.indptr)
     filled = np.flatnonzero(counts)
-    tops = np.maximum.reduceat(matrix.data, matrix.indptr[filled])
+    tops = np.maximum.reduceat(np.abs(matrix.data), matrix.indptr[filled])
     exponents = np.zeros(len(counts), int)
-    exponents[filled] = np.where((tops < _LARGE) & (tops > _SMALL), 0, -np.frexp(tops)[1])
+    usual = (tops < _LARGE) & (tops > _SMALL)
+    exponents[filled] = np.where(usual, 0, -np.frexp(tops)[1])
+    if not exponents.any():
+        return matrix
     data = np.ldexp(matrix.data, np.repeat(exponents, counts))
     return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
+@calm
 def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") -> sp.csr_array:
     """A similarity graph given by the user; negative weights count as zero, the diagonal too."""
     if sp.issparse(similarity) and similarity.shape != (num_nodes, num_nodes):
         raise SnapsError(
             f"'{name}' must have shape ({num_nodes}, {num_nodes}), got {similarity.shape}"
         )
-    from snaps.kernels.matrices import odd_entries
-
-    matrix = check_matrix(similarity, name).astype(np.float64, copy=False)
-    infinite, dropped = odd_entries(matrix.indptr, matrix.indices, matrix.data)
-    if not (infinite or dropped):
-        return scale_rows(matrix)
+    matrix, diagonal = _checked(similarity, name)
+    matrix = matrix.astype(np.float64, copy=False)
+    if matrix.nnz == 0:
+        return matrix
+    if not diagonal and _SMALL < matrix.data.min() and matrix.data.max() < _LARGE:
+        return matrix
     rows = np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if bad.size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 import traceback
@@ -10,11 +12,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from snaps._errors import SnapsError, SnapsWarning
 from snaps.cli.calibrate import calibrate
 from snaps.cli.datasets import app as datasets_app
 from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
 from snaps.cli.predict import predict
+from snaps.cli.report import report
 from snaps.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -30,6 +34,7 @@ app.command(epilog="Example: snaps calibrate mygraph --alpha 0.05 --out model.sn
 app.command(epilog="Example: snaps evaluate mygraph --splits 100 --alpha 0.05 --alpha 0.1")(
     evaluate
 )
+app.command(epilog="Example: snaps report mygraph --alpha 0.05 --out report.html")(report)
 app.command(epilog="Example: snaps demo --out demo")(demo)
 app.add_typer(datasets_app)
 app.command(epilog="Example: snaps reproduce table1 --datasets cora_ml,citeseer")(reproduce)
@@ -37,7 +42,7 @@ app.command(epilog="Example: snaps reproduce table1 --datasets cora_ml,citeseer"
 
 def _version(value: bool) -> None:
     if value:
-        from snaps import __version__
+        from snaps._version import __version__
 
         print(f"snaps {__version__}")
         raise typer.Exit
@@ -60,30 +65,55 @@ def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every error is one line on stderr and exit code 2 (1 if it is our fault)."""
-    from snaps._errors import SnapsError, SnapsWarning
-
     # Threads that wait for work should sleep: by default they spin, and processors with them.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     given = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
     with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # others' affairs
         warnings.simplefilter("default", SnapsWarning)
         warnings.showwarning = _show_warning
         try:
+            _prepare_streams()
             code = app(given, prog_name="snaps", standalone_mode=False)
             sys.stdout.flush()
         except BrokenPipeError:  # who read stdout has gone, as head does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _forget_stdout()
             sys.exit(1)
         except Exception as error:
             if debug:
                 traceback.print_exc()
-            usage = getattr(error, "format_message", None)  # of typer's own errors
-            if usage is not None or isinstance(error, SnapsError):
-                text, code = f"error: {usage() if usage else error}", 2
-            else:
-                kind = type(error).__name__
-                text, code = f"unexpected {kind}: {error} (--debug shows details)", 1
+            text, code = _explain(error)
             print("snaps:", " ".join(text.split()), file=sys.stderr)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _prepare_streams() -> None:
+    """Any text can be printed; where nobody can read it, that is said."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "it is closed")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """What to say of an error, and the exit code."""
+    usage = getattr(error, "format_message", None)  # of typer's own errors
+    if usage is not None or isinstance(error, SnapsError):
+        return f"error: {usage() if usage else error}", 2
+    if isinstance(error, MemoryError):
+        return f"error: there is not enough memory: {error}", 1
+    # Files that cannot be read or written are told of where that happens.
+    if isinstance(error, OSError) and error.filename is None:
+        _forget_stdout()
+        return f"error: cannot write to standard output: {error.strerror or error}", 2
+    return f"unexpected {type(error).__name__}: {error} (--debug shows details)", 1
+
+
+def _forget_stdout() -> None:
+    """Let what is still to be written go nowhere, or Python would complain when it ends."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 def status(text: str) -> Any:
     """A spinner on stderr while something runs, if there is somebody to see it."""
+    from contextlib import nullcontext
+
     from rich.console import Console
 
-    return Console(stderr=True).status(text)
+    console = Console(stderr=True)
+    return console.status(text) if console.is_terminal else nullcontext()
 
 
 def bar(label: str, total: int) -> Any:
@@ -145,14 +148,17 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
 
 def print_comparison(
     rows: list[dict[str, Any]],
-    splits: int,
+    about: dict[str, Any],
     as_json: bool,
     advice: Advice | None = None,
     note: str = "",
 ) -> None:
-    """Methods side by side, and the advice with a note on where the two differ."""
+    """Methods side by side; `about` says over how many splits, and where they come from.
+
+    A note goes with the advice, on where the two differ.
+    """
     if as_json:
-        told: dict[str, Any] = {"splits": splits, "results": rows}
+        told: dict[str, Any] = {**about, "results": rows}
         if advice is not None:
             told["advice"] = {
                 "goal": advice.goal,
@@ -190,7 +196,7 @@ def print_comparison(
         for row in rows
     ]
     bold = [row["size"] == best[row["alpha"]] for row in rows]
-    title = f"Means over {splits} random splits"
+    title = f"Means over {about['splits']} random splits"
     print_table(header, cells, names=2, title=title, bold=bold)
     if advice is not None:
         print(f"Recommended: {advice}")

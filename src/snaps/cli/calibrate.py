@@ -47,22 +47,24 @@ def calibrate(
 ) -> None:
     """Calibrate on the nodes of a graph folder and keep the result for 'snaps predict --with'.
 
-    Nodes with role calib calibrate; role tune (else valid) chooses the weights, or a part of the
-    calibration nodes does. The file holds parameters, and the ids and labels of these nodes: later
-    they are found by id in a folder that may have grown, and the threshold is set anew there.
+    Nodes with role calib calibrate; role tune (else valid, but for method pooled, to which valid is
+    evidence) chooses the weights, or a part of the calibration nodes does. The file holds
+    parameters, and the ids and labels of these nodes: later they are found by id in a folder that
+    may have grown, and the threshold is set anew there.
     """
     from snaps._files import check_apart, check_writable
-    from snaps._parquet import folder_files
+    from snaps._manifest import folder_files
     from snaps.cli._options import calibrate_folder, make_estimator, read
+    from snaps.cli._provenance import provenance
     from snaps.cli._show import describe, finite, print_estimator
 
     check_writable(out)  # before the work is done, not after
     check_apart({"--out": out}, folder_files(folder))
     estimator = make_estimator(method, score, alpha, k, weights, class_conditional, seed)
-    found = read(folder, group_by=group_by, weighted=weighted)
+    found, inputs = read(folder, group_by=group_by, weighted=weighted)
     calibrate_folder(estimator, found, group_by=group_by, classes=classes, logits=logits)
     estimator.save(out, data=data)
-    summary = {"out": str(out), **describe(estimator)}
+    summary = {"out": str(out), **describe(estimator), **provenance(inputs)}
     if as_json:
         print(json.dumps(finite(summary)))
         return

@@ -52,10 +52,11 @@ def evaluate(
     """Compare all methods on many random splits of the labelled nodes of a folder.
 
     The pool is every labelled node whose role is calib, test or none. Methods with something to
-    tune use role tune (else valid), or pay for tuning from the labels of a split. With --goal a
-    method is recommended for the first level, from the tuning nodes alone: role tune (else valid),
-    or the part of the calibration nodes that 'snaps predict' would tune on. It joins the table; a
-    note says so when the table, which looks at all labels, has a better one at the goal.
+    tune use role tune (else valid), or pay for tuning from the labels of a split; Pooled, to which
+    valid is evidence, pays where there is no role tune. With --goal a method is recommended for the
+    first level, from the tuning nodes alone: role tune (else valid), or the part of the calibration
+    nodes that 'snaps predict' would tune on. It joins the table; a note says so when the table,
+    which looks at all labels, has a better one at the goal.
     """
     import numpy as np
 
@@ -63,6 +64,7 @@ def evaluate(
     from snaps._errors import SnapsError
     from snaps._methods import COMPARED, all_methods, methods
     from snaps.cli._options import class_names, read
+    from snaps.cli._provenance import provenance
     from snaps.cli._show import bar, print_comparison
     from snaps.similarity import similarity_graph
     from snaps.splits import evaluate_splits
@@ -74,7 +76,7 @@ def evaluate(
     compared = methods(COMPARED, k=k, seed=seed)
     for method in compared.values():
         method.scorer()
-    data = read(folder, weighted=weighted)
+    data, inputs = read(folder, weighted=weighted)
     pool = np.flatnonzero(data.labelled & np.isin(data.roles, ("", "calib", "test")))
     if pool.size < 2:
         raise SnapsError(f"'{folder}' must have two labelled nodes to split, got {pool.size}")
@@ -93,10 +95,10 @@ def evaluate(
     rows: list[dict[str, Any]] = []
     with bar("Evaluating", len(compared)) as advance:
         for name, method in compared.items():
+            tune, known = data.tuning_and_known(method.uses_evidence)
             result = evaluate_splits(
                 method, data.graph, data.probs, data.labels, pool, calib, splits, seed, near,
-                tune_nodes=data.tune_nodes, known_nodes=data.known_nodes, alphas=alphas,
-                logits=logits, classes=names,
+                tune_nodes=tune, known_nodes=known, alphas=alphas, logits=logits, classes=names,
             )  # fmt: skip
             for i, level in enumerate(alphas):
                 means = {key: float(np.mean(values[i])) for key, values in result.items()}
@@ -104,7 +106,9 @@ def evaluate(
             advance(1)
     rows.sort(key=lambda row: alphas.index(row["alpha"]))
     first = [row for row in rows if row["alpha"] == alphas[0]]
-    print_comparison(rows, splits, as_json, advice, "" if advice is None else _note(first, advice))
+    note = "" if advice is None else _note(first, advice)
+    about = {**provenance(inputs), "seed": seed, "splits": splits}
+    print_comparison(rows, about, as_json, advice, note)
 
 
 def _advice(
@@ -128,7 +132,7 @@ def _advice(
     from snaps.advisor import advise
     from snaps.calibration import fewest_nodes
 
-    tune = data.tune_nodes
+    tune, known = data.tuning_and_known()
     if tune is None:
         calib = data.nodes("calib")
         calib = calib[data.labelled[calib]]
@@ -143,9 +147,8 @@ def _advice(
             f"'--goal' must have at least {fewest_nodes(alpha)} nodes that calibrate, got {budget}"
         )
     return advise(
-        data.graph, data.probs, data.labels, tune, goal.value, n_calib=budget,
-        alpha=alpha, known_nodes=data.known_nodes, similarity=similarity, logits=logits, k=k,
-        seed=seed, classes=classes,
+        data.graph, data.probs, data.labels, tune, goal.value, n_calib=budget, alpha=alpha,
+        known_nodes=known, similarity=similarity, logits=logits, k=k, seed=seed, classes=classes,
     )  # fmt: skip
 
 

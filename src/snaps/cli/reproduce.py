@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from snaps.reproduce.catalogue import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from snaps.reproduce.runner import Setting
 
 
 def reproduce(
@@ -57,11 +60,14 @@ def reproduce(
 
     from snaps._checks import check_integer, check_seed
     from snaps._errors import SnapsError
+    from snaps._files import check_working_directory
+    from snaps.cli._provenance import provenance
     from snaps.reproduce import render
     from snaps.reproduce.catalogue import find
     from snaps.reproduce.runner import Setting
     from snaps.reproduce.store import Store
 
+    check_working_directory()  # torch would end the process
     wanted = list(EXPERIMENTS) if table == "all" else [table]
     for name in wanted:
         find(name)
@@ -88,6 +94,7 @@ def reproduce(
             skipped[name] = error
             continue
         if result["rows"]:
+            result |= provenance(_inputs(result, setting))
             made.append(result)
             if not as_json:
                 render.terminal(result)
@@ -107,6 +114,19 @@ def reproduce(
     if as_json:
         reasons = {name: str(reason) for name, reason in skipped.items()}
         print(render.as_json({"results": made, "skipped": reasons}))
+
+
+def _inputs(result: dict[str, Any], setting: Setting) -> dict[str, str]:
+    """Digests of the files that the rows of a table are about."""
+    from snaps.cli._provenance import Digests
+    from snaps.datasets.files import folders
+
+    own = {path.stem: path for path in setting.files}
+    found = []
+    for name in dict.fromkeys(row["dataset"] for row in result["rows"] if "dataset" in row):
+        places = [folder / f"{name}.npz" for folder in folders(setting.data_dir).values()]
+        found += [path for path in [own.get(name), *places] if path and path.is_file()][:1]
+    return Digests(found).get()
 
 
 def _choices(

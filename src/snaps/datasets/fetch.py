@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._errors import SnapsError, require
-from snaps._files import atomic_path
+from snaps._files import atomic_path, write_npz
 from snaps._progress import track
 from snaps.datasets.dataset import Dataset
 from snaps.datasets.files import (
@@ -214,8 +214,7 @@ def _store(
 ) -> None:
     """Write the file, then its record; a file without one is held against the manifest alone."""
     record_path(path).unlink(missing_ok=True)
-    with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    write_npz(path, arrays, compress=True)
     record = {
         "name": spec.name,
         "sha256": sha256(path),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
 from snaps._checks import check_path
 from snaps._errors import SnapsError
+from snaps._files import parse_json
 from snaps.datasets.registry import Spec
 
 
@@ -70,7 +70,7 @@ def known_sha256(spec: Spec, path: Path) -> str | None:
     if not record.exists():
         return spec.sha256
     try:
-        return str(json.loads(record.read_text(encoding="utf-8"))["sha256"])
+        return str(parse_json(record.read_bytes())["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         raise SnapsError(f"'{record}' must be a JSON record with a 'sha256'") from None
 

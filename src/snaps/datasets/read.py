@@ -11,7 +11,7 @@ import numpy as np
 
 from snaps._checks import check_labels, check_nodes
 from snaps._errors import SnapsError
-from snaps._files import read_npz
+from snaps._files import GRAPH_ARRAYS, open_npz
 from snaps.datasets.dataset import Dataset
 from snaps.datasets.files import cache_dir, check_sha256
 from snaps.datasets.registry import Spec, Statistics
@@ -19,14 +19,18 @@ from snaps.graph import Graph, graph_from_arrays
 
 # The paper cuts percentages to two digits, and Chameleon's and Squirrel's to none.
 _HOMOPHILY_TOLERANCE = 0.005
+_ARRAYS = (
+    *GRAPH_ARRAYS, "y", "x_is_surrogate", "train_idx", "valid_idx", "test_idx", "split_code",
+    "geom_split_code", "edge_index_directed",
+)  # fmt: skip
 
 
 def read(spec: Spec, path: Path) -> Dataset:
     """Read a file, compare its checksum and build the dataset."""
     try:
-        arrays = read_npz(path)
-        check_sha256(spec, path)
-        return build(spec, arrays, path)
+        with open_npz(path) as arrays:
+            check_sha256(spec, path)
+            return build(spec, arrays, path)
     except SnapsError as error:
         if path.parent == cache_dir():
             remedy = f"get it anew: snaps datasets fetch {spec.name}"
@@ -37,8 +41,8 @@ def read(spec: Spec, path: Path) -> Dataset:
 
 def build(spec: Spec, arrays: Mapping[str, np.ndarray], path: Any) -> Dataset:
     """Prepare a graph as the paper does, and hold its statistics against the paper's."""
-    surrogate = bool(arrays.get("x_is_surrogate", False))
-    arrays = dict(arrays)
+    arrays = {name: arrays[name] for name in _ARRAYS if name in arrays}
+    surrogate = bool(np.any(arrays.get("x_is_surrogate", False)))
     # A surrogate is a dense embedding: its positive values mean something.
     if spec.binary and not surrogate:
         for part in ("x", "x_data"):

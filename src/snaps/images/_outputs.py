@@ -10,7 +10,7 @@ import numpy as np
 from snaps._checks import check_labels, check_probs
 from snaps._checks.features import check_features
 from snaps._errors import SnapsError
-from snaps._files import atomic_path, read_npz
+from snaps._files import open_npz, write_npz
 
 
 # Without eq=False two of them would be compared array by array, which raises.
@@ -37,8 +37,7 @@ class Outputs:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an .npz for `load`, whole or not at all."""
         arrays = {"logits": self.logits, "features": self.features, "labels": self.labels}
-        with atomic_path(path) as temporary, open(temporary, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
+        write_npz(path, arrays, compress=True)
 
 
 def load(path: str | os.PathLike[str]) -> Outputs:
@@ -46,14 +45,17 @@ def load(path: str | os.PathLike[str]) -> Outputs:
 
     Half precision will do. Nothing in a file is ever executed.
     """
-    arrays = read_npz(path)
-    missing = [name for name in ("logits", "features", "labels") if name not in arrays]
-    if missing:
-        raise SnapsError(f"'{path}' must hold the array '{missing[0]}', got {sorted(arrays)[:8]}")
-    logits, labels = arrays["logits"], arrays["labels"]
+    names = ("logits", "features", "labels")
+    with open_npz(path) as arrays:
+        missing = [name for name in names if name not in arrays]
+        if missing:
+            raise SnapsError(
+                f"'{path}' must hold the array '{missing[0]}', got {sorted(arrays)[:8]}"
+            )
+        logits, table, labels = (arrays[name] for name in names)
     try:
         shape = check_probs(logits, "logits", logits=True).shape
-        features = check_features(arrays["features"])
+        features = check_features(table)
         if len(features) != shape[0]:
             raise SnapsError(
                 f"'features' must have {shape[0]} rows like 'logits', got {len(features)}"

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_known, check_labels, check_probs, to_numpy
+from snaps._checks import calm, check_known, check_labels, check_probs, to_numpy
 from snaps._errors import SnapsError
 
 COLDEST, HOTTEST = 0.01, 100.0  # temperatures
 
 
+@calm
 def temperature(logits: Any, labels: Any) -> float:
     """Fit a temperature T: softmax(logits / T) has the least negative log-likelihood.
 

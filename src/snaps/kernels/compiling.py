@@ -6,6 +6,7 @@ each process and one line, never the result.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from numba import njit
 from snaps._errors import SnapsWarning
 
 _told: list[str] = []
+_announced: list[bool] = []
 
 
 def loop(function: Callable[..., Any]) -> Any:
@@ -36,11 +38,14 @@ class _Forgiving:
         self._cache = cache
 
     def load_overload(self, signature: Any, context: Any) -> Any:
+        kept = None
         try:
-            return self._cache.load_overload(signature, context)
+            kept = self._cache.load_overload(signature, context)
         except Exception as error:  # unpickling raises whatever flipped bits suggest
             _tell(error)
-            return None
+        if kept is None:
+            _announce()
+        return kept
 
     def save_overload(self, signature: Any, result: Any) -> None:
         try:
@@ -50,6 +55,13 @@ class _Forgiving:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
+
+
+def _announce() -> None:
+    """Say on a terminal, once, why the first use takes longer."""
+    if not _announced and sys.stderr is not None and sys.stderr.isatty():
+        print("snaps: compiling on first use, a few seconds ...", file=sys.stderr, flush=True)
+    _announced.append(True)
 
 
 def _tell(error: Exception) -> None:

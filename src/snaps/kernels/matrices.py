@@ -1,4 +1,4 @@
-"""Looks at the structure of sparse matrices."""
+"""A look at the structure of sparse matrices."""
 
 from __future__ import annotations
 
@@ -8,25 +8,21 @@ from snaps.kernels.compiling import loop
 
 
 @loop
-def has_repeats(indptr, indices, num_columns):
-    """Whether any row lists a column twice; all indices must lie within the matrix."""
+def look(indptr, indices, num_columns):
+    """Whether all indices lie within the matrix, any row lists a column twice, any one itself."""
+    repeats, diagonal, entry = False, False, 0
+    if indptr[0] != 0 or indptr[-1] > len(indices):
+        return False, repeats, diagonal
     seen = np.full(num_columns, -1, np.int64)
     for i in range(len(indptr) - 1):
-        for entry in range(indptr[i], indptr[i + 1]):
+        if indptr[i + 1] < entry or indptr[i + 1] > len(indices):
+            return False, repeats, diagonal
+        while entry < indptr[i + 1]:
             j = indices[entry]
-            if seen[j] == i:
-                return True
+            if j < 0 or j >= num_columns:
+                return False, repeats, diagonal
+            repeats |= seen[j] == i
+            diagonal |= j == i
             seen[j] = i
-    return False
-
-
-@loop
-def odd_entries(indptr, indices, data):
-    """Whether any entry is not finite, and whether any is not positive or on the diagonal."""
-    infinite, dropped = False, False
-    for i in range(len(indptr) - 1):
-        for entry in range(indptr[i], indptr[i + 1]):
-            value = data[entry]
-            infinite |= not np.isfinite(value)
-            dropped |= (not value > 0) | (indices[entry] == i)
-    return infinite, dropped
+            entry += 1
+    return True, repeats, diagonal

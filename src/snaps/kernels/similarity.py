@@ -71,6 +71,22 @@ def invert(rows, ptr, cols, vals, width):
 
 
 @loop
+def place_of(node, near):
+    """Where a node stands among candidates in order, or their number if it is none of them.
+
+    By hand: numba's own search takes half a second to compile.
+    """
+    low, high = 0, len(near)
+    while low < high:
+        middle = (low + high) // 2
+        if near[middle] < node:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(near) and near[low] == node else len(near)
+
+
+@loop
 def shortlist(approx, k, low, error, places):
     """Write the places that may hold one of the k largest above `low`; return how many."""
     m, lanes = len(approx), 8 * k
@@ -215,9 +231,7 @@ def search_sparse(
             continue
         scale = 1 / np.sqrt(squares[i])
         low = sims[i, k - 1] - 2 * UNIT if counts[i] == k else 0.0
-        itself = np.searchsorted(near, i)
-        if itself < m and near[itself] != i:
-            itself = m
+        itself = place_of(i, near)
         few = FEW * steps < m
         if few:
             count = add_up_few(row, index, dots, met)
@@ -284,8 +298,8 @@ def search_dense(
         error = np.expm1((end - start + 4) * UNIT)
         floor = -error if signed else 0.0
         low = max(floor, sims[i, k - 1] - error) if counts[i] == k else floor
-        place = np.searchsorted(near, i)
-        if place < m and near[place] == i:
+        place = place_of(i, near)
+        if place < m:
             tile[r, place] = -2
         if squares[i] == 0:
             continue

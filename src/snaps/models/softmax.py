@@ -13,6 +13,7 @@ from snaps._checks import (
     check_integer,
     check_known,
     check_labels,
+    check_memory,
     check_nodes,
     check_number,
     to_numpy,
@@ -22,6 +23,8 @@ from snaps.graph import Graph
 
 # Entries of a temporary array, which bound the memory of the work that goes in parts.
 _ENTRIES = 1 << 25
+# Classes that labels alone may tell; beyond, and beyond the number of nodes, they must be told.
+MOST_UNTOLD = 1000
 
 Features: TypeAlias = Any  # ndarray or csr_array; the latter has no type stubs
 
@@ -79,6 +82,8 @@ def smoothed_regression(
     >>> bool((probs.argmax(axis=1) == data.labels)[60:].mean() > 0.8)
     True
     """
+    if not isinstance(graph, Graph):
+        raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
     if graph.features is None:
         raise SnapsError("'graph' must have features, got a graph without")
     hops = check_integer(hops, "hops", low=0)
@@ -88,7 +93,13 @@ def smoothed_regression(
     if num_classes is None:
         known = to_numpy(labels, "labels")
         num_classes = max(2, int(known.max(initial=0)) + 1) if known.dtype.kind in "iu" else 2
+        if num_classes > max(MOST_UNTOLD, graph.num_nodes):
+            raise SnapsError(
+                f"'labels' must be classes from 0 on, got {num_classes - 1}: pass num_classes= if "
+                "there are so many"
+            )
     num_classes = check_integer(num_classes, "num_classes", low=2)
+    check_memory(16 * num_classes * sum(graph.features.shape), "num_classes", num_classes)
     labels = check_labels(labels, num_nodes=graph.num_nodes, num_classes=num_classes)
     check_known(labels, train_nodes, "train_nodes")
 

@@ -17,6 +17,7 @@ from snaps.splits import Plan, split_method
 MODEL, ALPHA = "gcn", 0.05
 TUNING, CALIBRATION = (25, 50, 100, 250, 500), (50, 100, 250, 500)
 MOST = 500  # of the one while the other varies
+DIVIDED = ((300, 700), (400, 600), (600, 400), (700, 300))  # of 1,000 labels, beside 500 and 500
 
 
 METHODS = {"SNAPS, 1/3": "SNAPS, thirds", "SNAPS": "SNAPS", "Pooled": "Pooled"}
@@ -48,6 +49,7 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     with track(f"{name}: training {MODEL}", len(names) * setting.draws) as advance:
         runner.train_missing(names, MODEL, setting, advance)
     wanted = [("tuning", t, MOST) for t in TUNING] + [("calibration", MOST, c) for c in CALIBRATION]
+    wanted += [("both", t, c) for t, c in DIVIDED]
     rows = []
     with track(f"{name}: prediction sets", len(names) * len(wanted) * setting.draws) as advance:
         for dataset in names:

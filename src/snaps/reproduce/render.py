@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from snaps._errors import SnapsError
-from snaps._files import atomic_path
+from snaps._files import atomic_path, parse_json
 from snaps._tables import print_table
 from snaps.reproduce import catalogue
 from snaps.reproduce.common import display
@@ -138,7 +138,7 @@ def page(folder: Path, path: Path) -> None:
         source = folder / f"{name}.json"
         if source.exists():
             try:
-                results.append(json.loads(source.read_text()))
+                results.append(parse_json(source.read_bytes()))
             except ValueError as error:
                 raise SnapsError(f"cannot read '{source}': not valid JSON") from error
     if not results:

@@ -21,8 +21,9 @@ from snaps.graph import Graph
 from snaps.reproduce.protocol import draw_nodes, evaluate_draw
 from snaps.reproduce.store import Store, fingerprint
 
-# Part of every fingerprint: raise it when a change of code changes what a cell holds.
-VERSION = 1
+# Parts of fingerprints: raise one when a change of code changes what such cells hold.
+TRAINED = 1  # logits, and similarity graphs
+VERSION = 2  # all else
 K = 20
 CANDIDATES = {"ogbn_products": 80_000}
 
@@ -80,15 +81,23 @@ def _model_key(model: str, name: str) -> str:
 
 def _logits_name(name: str, model: str, draw: int, setting: Setting) -> str:
     data_mark = _dataset(name, setting.data_dir)[1]
-    mark = fingerprint(VERSION, data_mark, _model_key(model, name), setting.seed, draw)
+    mark = fingerprint(TRAINED, data_mark, _model_key(model, name), setting.seed, draw)
     return f"{name}-{model}-{draw}-{mark}"
 
 
 def _train_cell(name: str, model: str, draw: int, setting: Setting) -> None:
     """Train one model and keep its logits; runs in a process of its own."""
+    nodes = draw_nodes(dataset(name, setting), setting.seed, draw)
+    cell = _logits_name(name, model, draw, setting)
+    keep_trained(cell, name, model, draw, nodes.train, setting)
+
+
+def keep_trained(
+    cell: str, name: str, model: str, draw: int, training: np.ndarray, setting: Setting
+) -> None:
+    """Train a model on some nodes, unless this cell of logits is there."""
     from snaps.models.gnn import train
 
-    cell = _logits_name(name, model, draw, setting)
     if setting.store.has_arrays("logits", cell):
         return
     data = dataset(name, setting)
@@ -98,7 +107,7 @@ def _train_cell(name: str, model: str, draw: int, setting: Setting) -> None:
         _model_key(model, name),
         data.graph,
         data.labels,
-        nodes.train,
+        training,
         nodes.valid,
         num_classes=data.num_classes,
         seed=1000 * setting.seed + draw,
@@ -170,7 +179,6 @@ def trained(name: str, model: str, draw: int, setting: Setting) -> Trained:
     cell = _logits_name(name, model, draw, setting)
     arrays = setting.store.read_arrays("logits", cell)
     if arrays is None:
-        setting.store.path("logits", cell, ".npz").unlink(missing_ok=True)
         _train_cell(name, model, draw, setting)
         arrays = setting.store.read_arrays("logits", cell)
         assert arrays is not None
@@ -218,7 +226,8 @@ def _near(
     from snaps.similarity import similarity_graph
 
     data, data_mark = _dataset(name, setting.data_dir)
-    cell = f"{name}-{fingerprint(VERSION, data_mark, K, CANDIDATES.get(name))}"
+    version = TRAINED if kind == "similarity" else VERSION
+    cell = f"{name}-{fingerprint(version, data_mark, K, CANDIDATES.get(name))}"
     arrays = setting.store.read_arrays(kind, cell)
     n = data.graph.num_nodes
     if arrays is None:

@@ -1,0 +1,45 @@
+"""The attacker, at length: make fuzz CASES=200000 SEED=7.
+
+Seven cases of eight are about arguments, the eighth is about a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+import fuzz_arrays
+import fuzz_files
+
+
+def run(cases: int, seed: int) -> tuple[list[str], Counter]:
+    """Play cases; the findings, and how many cases there were of each callable or kind of file."""
+    findings, counts = [], Counter()
+    for number in range(cases):
+        attacker = fuzz_arrays if number % 8 else fuzz_files
+        what, fault = attacker.case(seed, number)
+        counts[what.split("(")[0].split(",")[0]] += 1
+        if fault:
+            findings.append(f"case {number} of seed {seed}: {what}: {fault}")
+    return findings, counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    start = time.perf_counter()
+    findings, counts = run(options.cases, options.seed)
+    print(*findings[:50], sep="\n")
+    print(
+        f"{options.cases} cases of seed {options.seed} on {len(counts)} callables and kinds of "
+        f"file in {time.perf_counter() - start:.0f} s: {len(findings)} findings"
+    )
+    sys.exit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()
