@@ -222,8 +222,9 @@ def reproduce(folder: Path, times: int, moments: random.Random) -> Counter[str]:
         path = folder / f"o{runs}" / "table1.json"
         return json.loads(path.read_text())["rows"] if path.exists() else None
 
-    began = time.monotonic()
-    assert start("whole").wait() == 0
+    for runs in ("first", "whole"):  # the first one compiles
+        began = time.monotonic()
+        assert start(runs).wait() == 0
     seconds, expected = time.monotonic() - began, table("whole")
     seen: Counter[str] = Counter()
     runs, cells = "0", set[Path]()

@@ -1,14 +1,24 @@
-"""`snaps.advise`: the goals, who is looked at, and what goes wrong."""
+"""`snaps.advise`: held-out levels, the budget, the rules, the words, and what goes wrong."""
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import snaps
-from snaps import advisor
+from snaps import _heldout, advisor
+from snaps._choice import DEFAULT, ERRORS, GOALS, Comparison
+from snaps._evidence import Evidence, Labelled
+from snaps._inputs import Inputs
+from snaps._judging import NUMBERS, Judged, judge
+from snaps.calibration import conformal_rank
+from snaps.cli.evaluate import _note
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
+from snaps.pooling import Pooling
+from snaps.splits import draw_splits
 
 TRAIN, TUNE = np.arange(80), np.arange(80, 380)
 
@@ -19,42 +29,352 @@ def case():
     return data.graph, smoothed_regression(data.graph, data.labels, TRAIN), data.labels
 
 
-@pytest.mark.parametrize("goal", advisor.GOALS)
-def test_the_best_at_a_goal_comes_first(case, goal):
-    advice = snaps.advise(*case, TUNE, goal, alpha=0.1, known_nodes=TRAIN)
-    key = advisor.GOALS[goal]
-    sign = -1 if goal == "singletons" else 1
-    values = [sign * row[key] for row in advice.rows]
-    errors = [row["error"] for row in advice.rows]
-    best = int(np.argmin(values))
-    assert values[0] <= values[best] + errors[best]
-    assert (advice.name, advice.runner_up) == tuple(row["method"] for row in advice.rows[:2])
-    assert advice.reason.startswith(f"{advice.name}: ") and advice.runner_up in advice.reason
-    assert advice.method.alpha == 0.1 and not hasattr(advice.method, "threshold_")
-    assert len(str(advice).splitlines()) == 2 + len(advice.rows)
+@pytest.fixture(scope="module")
+def advice(case):
+    return snaps.advise(*case, TUNE, alpha=0.1, known_nodes=TRAIN)
 
 
-def test_advice_on_size_beats_the_plain_method(case):
-    advice = snaps.advise(*case, TUNE, alpha=0.1, known_nodes=TRAIN)
+# ---- held-out levels -----------------------------------------------------------------------------
+
+
+def levels_of(case, methods, labels=None):
+    graph, probs, truth = case
+    labels = truth if labels is None else labels
+    inputs = Inputs.read(graph, probs)
+    nodes = Labelled(TUNE, graph.keys[TUNE], labels[TUNE])
+    known = Evidence(TRAIN, graph.keys[TRAIN], labels[TRAIN])
+    return _heldout.held_out_levels(methods, inputs, nodes, known, Fraction(1, 10), 0), nodes
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_a_level_is_the_share_of_scores_at_or_below(case, by_class):
+    method = snaps.SplitConformal(0.1, score=snaps.THR(), class_conditional=by_class)
+    (levels,), nodes = (lambda found: (found[0].values(), found[1]))(levels_of(case, {"": method}))
+    fold = _heldout._folds(nodes, 0)
+    assert np.ptp(np.bincount(fold, minlength=_heldout.FOLDS)) <= 1
+    scores = 1 - case[1]
+    for node in (0, 7, 299):
+        seen = np.concatenate([TUNE[fold == fold[node]], np.arange(380, 900)])
+        for y in range(4):
+            among = scores[seen, y] if by_class else scores[seen].ravel()
+            assert levels[node, y] == (among <= scores[TUNE[node], y]).mean()
+
+
+def test_no_fit_sees_the_labels_it_is_judged_by(case):
+    """Other labels in one fold: its own levels stay to the bit, those of other folds move."""
+    methods = {"Pooled": snaps.Pooled(0.1), "RAPS": snaps.SplitConformal(0.1, score=snaps.RAPS())}
+    before, nodes = levels_of(case, methods)
+    here = _heldout._folds(nodes, 0) == 0
+    labels = case[2].copy()
+    labels[TUNE[here]] = (labels[TUNE[here]] + 1) % 4
+    labels[380:] = np.random.default_rng(0).permutation(labels[380:])
+    after, _ = levels_of(case, methods, labels)
+    for name in methods:
+        np.testing.assert_array_equal(before[name][here], after[name][here])
+    assert (before["Pooled"][~here] != after["Pooled"][~here]).any()
+
+
+def test_methods_that_share_a_fit_are_judged_as_if_fitted_alone(case, monkeypatch):
+    fits, fit = [], Pooling.fit
+    monkeypatch.setattr(Pooling, "fit", lambda self, *rest: fits.append(self) or fit(self, *rest))
+    names = ("Pooled", "Pooled on APS", "Pooled, class thresholds")
+    methods = snaps._methods.methods(names, 0.1)
+    together, nodes = levels_of(case, methods)
+    assert len(fits) == _heldout.FOLDS
+    graph, inputs = case[0], Inputs.read(*case[:2])
+    fold = _heldout._folds(nodes, 0)
+    away = nodes.some(fold != 0)
+    known = Evidence(TRAIN, graph.keys[TRAIN], case[2][TRAIN])
+    fitting = Evidence(away.ids, away.keys, away.labels)
+    held = np.concatenate([TUNE[fold == 0], np.arange(380, 900)])
+    for name, method in methods.items():
+        (fitted,) = method.scorer().fit(inputs, fitting, known, [Fraction(1, 10)])
+        scores = inputs.score(fitted, held)
+        mine = scores[0]
+        if method.class_conditional:
+            levels = (scores <= mine).mean(axis=0)
+        else:
+            levels = [(scores <= score).mean() for score in mine]
+        np.testing.assert_array_equal(together[name][fold == 0][0], levels)
+
+
+# ---- the budget ----------------------------------------------------------------------------------
+
+
+def judged(levels, labels, n_calib, alpha=Fraction(1, 10), by_class=False):
+    m = len(labels)
+    keys = np.arange(m, dtype=np.uint64)
+    splits = draw_splits(0, keys, m // 2, 60)
+    return judge(levels, Labelled(keys, keys, labels), splits, n_calib, alpha, by_class, 0)
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+@pytest.mark.parametrize("n_calib", [30, 500])
+def test_the_size_is_that_of_so_many_calibration_nodes(n_calib, by_class):
+    """Against draws of so many nodes from those at hand, each with its own threshold."""
+    random = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [320, 480])
+    levels = random.beta(1 + labels, 3)[:, None] * [1, 0.9]
+    own, sizes = levels[np.arange(800), labels], []
+    counts = {0: 320, 1: 480} if by_class else {None: 800}
+    for _ in range(2000):
+        limits = []
+        for y, count in counts.items():
+            mine = own if y is None else own[labels == y]
+            n = round(n_calib * count / 800)
+            rank = conformal_rank(n, 0.1)
+            limits.append(np.sort(random.choice(mine, n))[rank - 1] if rank <= n else 1.0)
+        sizes.append(2 * np.mean(limits))
+    found = judged(levels, labels, n_calib, by_class=by_class)
+    assert found.means[0] == pytest.approx(np.mean(sizes), rel=0.01)
+
+
+def test_too_few_nodes_of_a_class_fill_its_part_of_every_set():
+    labels = np.repeat([0, 1], [5, 395])
+    levels = np.full((400, 2), 0.25)
+    found = judged(levels, labels, 100, by_class=True)  # one or two nodes of the first class
+    assert found.means[0] == pytest.approx(1.25)
+    assert judged(levels, labels, 100_000, by_class=True).means[0] == pytest.approx(0.5)
+
+
+def test_errors_are_what_other_draws_of_nodes_give():
+    random = np.random.default_rng(1)
+    means, errors, differences, noises = [], [], [], []
+    for _ in range(60):
+        labels = random.integers(2, size=200)
+        easy = random.beta(1, 4, size=(200, 2))
+        first = judged(easy, labels, 200)
+        second = judged(np.minimum(easy + 0.1 * random.random((200, 2)), 1), labels, 200)
+        means.append(first.means)
+        errors.append(first.errors)
+        by, noise = second.beyond(first)
+        differences.append(by[0])
+        noises.append(noise[0])
+    ratio = np.mean(errors, axis=0)[:2] / np.std(means, axis=0)[:2]
+    assert ((0.8 < ratio) & (ratio < 1.5)).all(), ratio
+    assert 0.7 < np.mean(noises) / np.std(differences) < 1.4
+    assert np.mean(noises) < 0.7 * np.mean(errors, axis=0)[0]  # same halves: most of it cancels
+
+
+def test_fewer_nodes_to_calibrate_mean_larger_sets(case, advice):
+    few = snaps.advise(*case, TUNE, alpha=0.1, known_nodes=TRAIN, n_calib=20)
+    assert (few.comparison.n_calib, advice.comparison.n_calib) == (20, 300)
+    sizes = ({row["method"]: row["size"] for row in one.rows} for one in (few, advice))
+    small, large = sizes
+    assert all(small[name] > large[name] for name in ("APS", "SNAPS", "Pooled"))
+
+
+def test_what_is_expected_is_what_comes(case, advice):
+    """Tuned on the tuning nodes, calibrated with as many others, on splits of the rest."""
+    graph, probs, labels = case
+    inside = []
+    for row in advice.rows:
+        method = snaps._methods.all_methods(0.1)[row["method"]]
+        found = snaps.evaluate_splits(
+            method, graph, probs, labels, np.arange(380, 900), 300, 40, tune_nodes=TUNE,
+            known_nodes=TRAIN,
+        )  # fmt: skip
+        for key in ("size", "singleton_hit"):
+            inside.append(row[f"{key}_low"] <= found[key].mean() <= row[f"{key}_high"])
+    assert np.mean(inside) >= 0.9
+
+
+# ---- the rules -----------------------------------------------------------------------------------
+
+
+def compared(numbers, errors=0.01, num_classes=7):
+    """A comparison of methods with these (size, singles, class gap, sscv) and independent noise."""
+    random, methods, found = np.random.default_rng(0), {}, {}
+    for name, means in numbers.items():
+        noise = random.standard_normal((60, 4))
+        noise = errors * (noise - noise.mean(axis=0)) / noise.std(axis=0, ddof=1)
+        methods[name] = snaps.SplitConformal(0.1)
+        found[name] = Judged(np.array(means, float), np.array(means) + noise)
+    return Comparison(methods, found, np.arange(200, dtype=np.uint64), 300, num_classes)
+
+
+def picked(numbers, goal="smallest", **options):
+    return advisor._recommend(compared(numbers, **options), goal)
+
+
+def test_the_best_wins_when_it_is_ahead_beyond_noise():
+    numbers = {DEFAULT: (1.5, 0.5, 0.06, 0.1), "other": (1.4, 0.5, 0.06, 0.1)}
+    assert picked(numbers).name == "other"
+    kept = picked(numbers, errors=0.1)
+    assert kept.name == DEFAULT and kept.runner_up == "other"
+    assert "other has 1.400, a difference of -0.100" in kept.reason
+    assert kept.reason.endswith("within noise, so the default is preferred.")
+
+
+def test_noise_is_two_standard_errors_of_the_difference():
+    for by, name in ((0.9, DEFAULT), (1.1, "other")):
+        found = compared({DEFAULT: (2, 0, 0, 0), "other": (1, 0, 0, 0)}, errors=0.1)
+        noise = ERRORS * found.judged[DEFAULT].beyond(found.judged["other"])[1][0]
+        found.judged[DEFAULT].means[0] = 1 + by * noise
+        assert found.ranked("smallest")[0] == name
+
+
+@pytest.mark.parametrize(
+    ("goal", "place", "values"),
+    [("singletons", 1, (0.5, 0.7)), ("classes", 2, (0.06, 0.02)), ("sizes", 3, (0.2, 0.1))],
+)
+def test_every_goal_has_its_number(goal, place, values):
+    numbers = {DEFAULT: [1.5, 0.5, 0.06, 0.2], "other": [1.8, 0.5, 0.06, 0.2]}
+    numbers["other"][place] = values[1]
+    assert picked(numbers, goal, errors=0.001).name == "other"
+    assert picked(numbers, errors=0.001).name == DEFAULT
+    numbers["other"][place] = 2 * values[0] - values[1]  # as far on the wrong side
+    assert picked(numbers, goal, errors=0.001).name == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num_classes", "limit"),
+    [((2.5, 3.9), 7, 4.0), ((2.5, 4.1), 7, 4.0), ((1.2, 2.3), 7, 2.4), ((1.2, 2.5), 7, 2.4)],
+)
+def test_near_full_sets_are_not_recommended_however_balanced(sizes, num_classes, limit):
+    numbers = {DEFAULT: (sizes[0], 0.5, 0.06, 0.2), "balanced": (sizes[1], 0.1, 0.0, 0.0)}
+    for goal in ("classes", "sizes"):
+        found = picked(numbers, goal, errors=0.001, num_classes=num_classes)
+        assert found.comparison.most == pytest.approx(limit)
+        assert found.name == ("balanced" if sizes[1] <= limit else DEFAULT)
+        left = f"more than {limit:.2f} of 7 labels: balanced ({sizes[1]:.2f})"
+        assert (left in found.reason) == (sizes[1] > limit)
+        assert {row["method"]: row["near_full"] for row in found.rows}["balanced"] == (
+            sizes[1] > limit
+        )
+
+
+def test_where_all_sets_are_near_full_size_alone_counts():
+    numbers = {DEFAULT: (6.0, 0.1, 0.03, 0.1), "full": (6.8, 0.0, 0.0, 0.0)}
+    found = picked(numbers, "classes", errors=0.001)
+    assert found.name == DEFAULT and "mean size 6.000" in found.reason
+    assert "All methods have near-full sets, the smallest 6.00 of 7 labels" in found.reason
+
+
+def test_without_the_default_the_smallest_of_those_within_noise_wins():
+    numbers = {
+        "best": (2.0, 0.5, 0.020, 0.1), "close": (1.5, 0.5, 0.021, 0.1),
+        "far": (1.4, 0.5, 0.080, 0.1),
+    }  # fmt: skip
+    found = picked(numbers, "classes")
+    assert (found.name, found.runner_up) == ("close", "best")
+    assert "within noise, so the smaller sets are preferred" in found.reason
+
+
+def test_what_a_goal_costs_is_said():
+    numbers = {DEFAULT: (1.3, 0.7, 0.06, 0.2), "even": (1.8, 0.4, 0.01, 0.2)}
+    found = picked(numbers, "classes", errors=0.001)
+    assert found.cost.startswith(
+        "Against Pooled, which has the smallest sets (1.300), it costs 0.500 labels per node ("
+    )
+    assert "single true labels 0.400 instead of 0.700" in found.cost
+    assert "mean coverage gap of classes 0.010 instead of 0.060" in found.cost
+    assert picked(numbers, "singletons").cost == (
+        "The goal costs nothing: Pooled has the smallest sets."
+    )
+    assert picked(numbers).cost == "" and found.cost in str(found)
+
+
+def test_every_number_has_an_interval():
+    found = picked({"one": (1.5, 0.5, 0.01, 0.2)}, errors=0.02)
+    (row,) = found.rows
+    for key, low, high in zip(
+        NUMBERS, (1.46, 0.46, 0, 0.16), (1.54, 0.54, 0.05, 0.24), strict=True
+    ):
+        assert (row[f"{key}_low"], row[f"{key}_high"]) == pytest.approx((low, high))
+    assert found.name == found.runner_up == "one"
+
+
+# ---- beside the table of splits ------------------------------------------------------------------
+
+
+def note(rows, goal="smallest"):
+    numbers = {DEFAULT: (1.5, 0.5, 0.06, 0.1), "other": (1.6, 0.4, 0.06, 0.1)}
+    keys = ("method", "size", "singleton_hit")
+    return _note(
+        [dict(zip(keys, row, strict=True)) for row in rows], picked(numbers, goal, errors=0.1)
+    )
+
+
+def test_a_table_that_agrees_needs_no_note():
+    rows = [(DEFAULT, 1.5, 0.5), ("other", 1.5, 0.4)]
+    assert note(rows) == note(rows, "singletons") == note(rows, "classes") == ""
+
+
+def test_a_table_that_says_otherwise_is_explained():
+    rows = [(DEFAULT, 1.5, 0.5), ("other", 1.4, 0.6)]
+    assert note(rows).startswith(
+        "Note: other is ahead in the table (1.400 against 1.500), which looks at labels that "
+        "calibrate and are predicted. The recommendation must not; on 200 tuning nodes the two "
+        "differ by +0.100 ("
+    )
+    assert "(0.600 against 0.500)" in note(rows, "singletons")
+    assert "differ by -0.100 (" in note(rows, "singletons")
+    assert note(rows, "classes") == (
+        "Note: other has the smallest sets in the table (1.400 against 1.500); the goal classes is "
+        "about something that the table does not show."
+    )
+
+
+# ---- advise --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_advice(advice, goal):
+    told = advice.for_goal(goal)
+    assert told.goal == goal and told.comparison is advice.comparison
+    assert (told.name, told.runner_up) == tuple(row["method"] for row in told.rows[:2])
+    assert told.reason.startswith(f"{told.name}: ") and told.runner_up in told.reason
+    assert f"goal {goal}, 300 tuning nodes, {_heldout.FOLDS} folds, 300 nodes" in told.reason
+    assert told.method.alpha == 0.1 and not hasattr(told.method, "threshold_")
+    lines = str(told).splitlines()
+    assert len(lines) == 2 + bool(told.cost) + len(advisor.CANDIDATES)
+    assert [line.split("  ")[0] for line in lines[-len(told.rows) :]] == [
+        row["method"] for row in told.rows
+    ]
+
+
+def test_advice_on_size_beats_the_plain_method(advice):
     by_name = {row["method"]: row["size"] for row in advice.rows}
     assert by_name[advice.name] < by_name["APS"]
 
 
-def test_no_label_but_those_of_tuning_and_known_nodes_is_read(case):
+def test_no_label_but_those_of_tuning_and_known_nodes_is_read(case, advice):
     graph, probs, labels = case
     told = np.full_like(labels, -1)
     told[:380] = labels[:380]
-    assert (
-        snaps.advise(graph, probs, told, TUNE, alpha=0.1, known_nodes=TRAIN).rows
-        == snaps.advise(graph, probs, labels, TUNE, alpha=0.1, known_nodes=TRAIN).rows
-    )
+    shuffled = np.random.default_rng(0).permutation(TUNE)
+    again = snaps.advise(graph, probs, told, shuffled, alpha=0.1, known_nodes=TRAIN)
+    assert again.rows == advice.rows
+
+
+class Mine(snaps.Score):
+    """Equal to every other of its kind, whatever it holds."""
+
+    def __init__(self, power):
+        self.power = power
+
+    def __eq__(self, other):
+        return isinstance(other, Mine)
+
+    def __hash__(self):
+        return 0
+
+    def compute(self, probs, draws):
+        return (1 - probs) ** self.power
 
 
 def test_methods_of_your_own(case):
-    methods = {"mine": snaps.SNAPS(0.1, weights=(0.2, 0.2)), "yours": snaps.SplitConformal(0.1)}
+    methods = {
+        "mine": snaps.SNAPS(0.1, weights=(0.2, 0.2)),
+        "yours": snaps.SplitConformal(0.1, score=Mine(1.0)),
+        "theirs": snaps.SplitConformal(0.1, score=Mine(0.0)),
+    }
     advice = snaps.advise(*case, TUNE, alpha=0.1, methods=methods)
-    assert {advice.name, advice.runner_up} == {"mine", "yours"}
+    assert {row["method"] for row in advice.rows} == set(methods)
     assert advice.method is methods[advice.name]
+    sizes = {row["method"]: row["size"] for row in advice.rows}
+    assert sizes["theirs"] == pytest.approx(4) and sizes["yours"] < 3
 
 
 @pytest.mark.parametrize(
@@ -68,9 +388,11 @@ def test_methods_of_your_own(case):
         ({"methods": {}}, "'methods' must map names to estimators, got {}"),
         ({"methods": {"a": 1}}, "'methods' must map names to estimators, got {'a': 1}"),
         (
-            {"tune_nodes": TUNE[:20]},
-            "'the number of tune_nodes' must be an integer of at least 36, got 20",
+            {"tune_nodes": TUNE[:17]},
+            "'the number of tune_nodes' must be an integer of at least 18, got 17",
         ),
+        ({"n_calib": 8}, "'n_calib' must be an integer of at least 9, got 8"),
+        ({"n_calib": 50.5}, "'n_calib' must be an integer of at least 9, got 50.5"),
         ({"alpha": 1}, "'alpha' must lie strictly between 0 and 1, got 1"),
         (
             {"known_nodes": TUNE[:2]},
@@ -85,9 +407,68 @@ def test_complaints(case, options, message):
     assert str(caught.value) == message
 
 
-def test_nodes_that_chose_a_method_should_not_calibrate_it(case):
+def test_tuning_nodes_unlike_the_others_are_told_of_once(case):
     graph, probs, labels = case
-    advice = snaps.advise(graph, probs, labels, TUNE, alpha=0.1, known_nodes=TRAIN)
+    one_kind = TUNE[labels[TUNE] < 2]
+    with pytest.warns(snaps.SnapsWarning) as heard:
+        snaps.advise(
+            graph, probs, labels, one_kind, alpha=0.1, known_nodes=TRAIN,
+            methods={"Pooled": snaps.Pooled(0.1)},
+        )  # fmt: skip
+    (told,) = heard
+    assert str(told.message).startswith("the tuning nodes are not like the others")
+    assert told.filename == __file__
+
+
+def test_another_goal_must_exist_too(advice):
+    with pytest.raises(snaps.SnapsError, match="'goal' must be one of"):
+        advice.for_goal("tiny")
+
+
+def test_the_fewest_nodes_are_enough(case):
+    advice = snaps.advise(*case, TUNE[:18], alpha=0.1, known_nodes=TRAIN, n_calib=9)
+    assert len(advice.comparison.keys) == 18
+
+
+def test_nodes_that_chose_a_method_should_not_calibrate_it(case, advice):
+    graph, probs, labels = case
     with pytest.warns(snaps.SnapsWarning, match="calibration nodes are among those that advise"):
         advice.method.calibrate(graph, probs, labels, TUNE)
     advice.method.calibrate(graph, probs, labels, np.arange(380, 700), TUNE)
+
+
+# ---- the trial -----------------------------------------------------------------------------------
+
+
+def test_the_trial_of_the_advice(tmp_path, monkeypatch):
+    """On a made graph with a quick classifier in place of the trained models."""
+    from snaps.reproduce import advice as trial
+    from snaps.reproduce import render, runner
+    from snaps.reproduce.store import Store
+
+    assert len(trial.TRIALS) == len(set(trial.TRIALS)) == 40
+    data = make_graph(1000, 3, seed=5)
+    monkeypatch.setattr(runner, "_dataset", lambda name, folder: (data, "made"))
+
+    def trained(name, model, draw, setting):
+        nodes = runner.draw_nodes(data, setting.seed, draw)
+        probs = smoothed_regression(data.graph, data.labels, nodes.train)
+        return runner.Trained(np.log(probs), 0.5, 1.0, 1)
+
+    monkeypatch.setattr(runner, "trained", trained)
+    chosen = (trial.Trial("cora_ml", "gcn", 60, 60, 0.1, 0),)
+    monkeypatch.setattr(trial, "TRIALS", chosen)
+    setting = runner.Setting(Store(tmp_path / "runs"), splits=5)
+    track = lambda label, total: snaps._progress.track(False, label, total)  # noqa: E731
+    result = trial.build("advice", None, setting, track)
+    (row,) = result["rows"]
+    assert row["off"] == pytest.approx(row["size"] / row["best_size"] - 1) and row["off"] >= 0
+    assert row["plain_pick"] in trial.PLAIN and row["plain_off"] >= 0
+    assert row["low"] < row["expected"] < row["high"]
+    told = result["summary"]["advice"]
+    assert told["near"] == (row["off"] <= 0.03) and told["far"] == (row["off"] > 0.1)
+    assert any(
+        "Goal smallest: within 3% of the smallest" in line for line in render.remarks(result)
+    )
+    assert {path.suffix for path in render.write(result, tmp_path)} == {".json", ".csv", ".md"}
+    assert trial.build("advice", None, setting, track)["rows"] == result["rows"]

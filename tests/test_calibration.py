@@ -17,6 +17,7 @@ from snaps.calibration import (
     conformal_rank,
     coverage_interval,
     coverage_law,
+    coverage_pmf,
     enough,
     fewest_nodes,
 )
@@ -276,11 +277,23 @@ def test_the_distribution_of_hits_by_counting(n, m, alpha):
         counts[calibration.contains(rest[:, None], alpha).sum()] += 1
     found = coverage_law(n, m, alpha)
     np.testing.assert_allclose(found.pmf(np.arange(m + 1)), counts / counts.sum(), atol=1e-12)
+    np.testing.assert_allclose(coverage_pmf(n, m, alpha), counts / counts.sum(), atol=1e-12)
     low, high = coverage_interval(n, m, alpha)
     below, upto = counts[: round(low * m)].sum(), counts[: round(high * m) + 1].sum()
     assert below <= 0.005 * counts.sum() and upto >= 0.995 * counts.sum()
 
 
+@pytest.mark.parametrize("n, m, alpha", [(1, 1, 0.5), (20, 300, 0.05), (999, 4000, 0.1)])
+def test_both_ways_to_the_distribution_agree(n, m, alpha):
+    law = coverage_law(n, m, alpha)
+    np.testing.assert_allclose(
+        coverage_pmf(n, m, alpha), law.pmf(np.arange(m + 1)), rtol=1e-7, atol=1e-12
+    )
+    ends = law.ppf(0.005) / m, law.ppf(0.995) / m
+    assert coverage_interval(n, m, alpha) == ends
+
+
 def test_with_too_few_nodes_everything_is_covered():
     assert coverage_law(3, 10, 0.1).mean() == 10
     assert coverage_interval(3, 10, 0.1) == (1, 1)
+    assert coverage_pmf(3, 10, 0.1).tolist() == [0] * 10 + [1]

@@ -91,7 +91,12 @@ def test_demo_as_a_program(tmp_path):
     assert all(name in done.stdout for name in ("APS", "RAPS", "DAPS", "SNAPS", "coverage"))
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     graph = ("nodes.parquet", "edges.parquet", "features.npz", "manifest.json")
-    assert written == {"d/demo.png", "d/sets.parquet", *(f"d/graph/{name}" for name in graph)}
+    assert written == {
+        "d/demo.png",
+        "d/report.html",
+        "d/sets.parquet",
+        *(f"d/graph/{name}" for name in graph),
+    }
     assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "Next: snaps predict d/graph --alpha 0.05 --out sets.parquet" in done.stdout
 
@@ -152,7 +157,8 @@ def test_a_reader_of_stdout_that_has_gone(here, command):
 )
 def test_standard_output_that_is_closed_or_full(here, command):
     for redirect, why in ((">&-", "it is closed"), (">/dev/full", "No space left on device")):
-        done = shell("sh", "-c", f'"$@" {redirect}', "sh", SNAPS, *command)
+        buffered = {"PYTHONUNBUFFERED": ""}
+        done = shell("sh", "-c", f'"$@" {redirect}', "sh", SNAPS, *command, env=buffered)
         told = f"snaps: error: cannot write to standard output: {why}\n"
         assert (done.returncode, done.stdout) == (2, "")
         assert [line for line in done.stderr.splitlines() if "note" not in line] == [told[:-1]]
@@ -206,11 +212,19 @@ def test_help(run):
         assert "Start with: snaps demo" in out
         assert all(
             name in out
-            for name in ("predict", "calibrate", "evaluate", "demo", "--debug", "--version")
+            for name in (
+                "predict",
+                "calibrate",
+                "report",
+                "evaluate",
+                "demo",
+                "--debug",
+                "--version",
+            )
         )
 
 
-@pytest.mark.parametrize("command", ["predict", "calibrate", "evaluate", "demo"])
+@pytest.mark.parametrize("command", ["predict", "calibrate", "report", "evaluate", "demo"])
 def test_help_of_commands_has_an_example(run, command):
     code, out, err = run(command, "--help")
     assert (code, err) == (0, "")
@@ -667,12 +681,46 @@ def test_pooled_takes_training_labels_as_evidence(made, run):
 
 
 def test_a_goal_is_answered_with_a_method_and_a_reason(made, run):
-    code, out, err = run("evaluate", "made", "--goal", "smallest", "--splits", 5)
+    code, out, err = run("evaluate", "made", "--goal", "smallest", "--splits", 5, "--calib", 150)
     assert (code, err) == (0, "")
-    assert "Recommended: " in out and "the runner-up (goal smallest" in out
+    assert "Recommended: " in out
+    assert "goal smallest, 250 tuning nodes, 5 folds, 150 nodes to calibrate" in out
     code, out, err = run("evaluate", "made", "--goal", "classes", "--splits", 5, "--json")
-    advice = json.loads(out)["advice"]
+    told = json.loads(out)
+    advice = told["advice"]
     assert advice["goal"] == "classes" and advice["method"] in advice["reason"]
+    assert (advice["tuning_nodes"], advice["calibration_nodes"]) == (250, 200)
+    assert advice["method"] in {row["method"] for row in told["results"]}
+    assert {"note", "cost"} <= set(advice) and advice["results"][0]["size_low"] > 0
+
+
+def test_a_recommended_method_joins_the_table(made, run, monkeypatch):
+    monkeypatch.setattr("snaps._choice.DEFAULT", "Pooled on APS")
+    monkeypatch.setattr("snaps._choice.ERRORS", 1000.0)
+    code, out, err = run("evaluate", "made", "--goal", "smallest", "--splits", 5, "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    sizes = {row["method"]: row["size"] for row in told["results"]}
+    assert told["advice"]["method"] == "Pooled on APS" and "Pooled on APS" in sizes
+    best = min(sizes, key=sizes.get)
+    assert told["advice"]["note"].startswith(f"Note: {best} is ahead in the table (")
+    code, out, _ = run("evaluate", "made", "--goal", "smallest", "--splits", 5)
+    assert told["advice"]["note"] in out
+
+
+def test_without_tuning_nodes_the_budget_of_a_split_pays_for_advice(here, run):
+    data = make_graph(900, 4, seed=3)
+    probs = smoothed_regression(data.graph, data.labels, np.arange(80))
+    roles = np.full(900, "test", "U5")
+    roles[:80], roles[80:380] = "train", "calib"
+    write_folder("made", data.graph, probs, data.labels, roles)
+    code, out, err = run("evaluate", "made", "--goal", "smallest", "--splits", 5, "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert (told["advice"]["tuning_nodes"], told["advice"]["calibration_nodes"]) == (150, 150)
+    assert {row["n_calib"] for row in told["results"] if row["method"] == "Pooled"} == {150}
+    code, _, err = run("evaluate", "made", "--goal", "smallest", "--calib", 10)
+    assert code == 2 and "'--goal' must have at least 19 nodes that calibrate, got 10" in err
 
 
 def test_a_goal_that_does_not_exist(made, run):

@@ -24,7 +24,7 @@ from snaps.cli import main
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")]
 PAGES += sorted((REPOSITORY / "docs").glob("*.md"))
-RUN = ("production.md",)
+RUN = ("production.md", "report.md")
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")

@@ -302,3 +302,15 @@ def test_degenerate_sides_neither_crash_nor_warn(calib, count, equal):
 def test_an_empty_side_is_a_complaint(calib, nodes, message):
     with pytest.raises(snaps.SnapsError, match=message):
         compare({"x": number(np.zeros(3))}, np.array(calib, int), np.array(nodes, int), keys_of(3))
+
+
+def test_tuning_nodes_that_are_evidence_are_not_compared():
+    """Their scores know their labels: on a fair split they must not raise an alarm."""
+    data = make_graph(1500, 6, homophily=0.7, degree=3.0, signal=1.5, seed=0)
+    train, calib = np.arange(120), np.arange(120, 800)
+    probs = smoothed_regression(data.graph, data.labels, train)
+    cp = snaps.Pooled(0.1).calibrate(data.graph, probs, data.labels, calib, known_nodes=train)
+    result = cp.exchangeability()
+    assert result.alike and result.num_calib == len(cp.calib_nodes_)
+    cp = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, calib)
+    assert cp.exchangeability(np.arange(800, 1500)).num_calib == len(calib)

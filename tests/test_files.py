@@ -79,7 +79,8 @@ from snaps.folder import write_folder
 probs = np.random.default_rng(0).dirichlet(np.ones(4), 20000)
 cp = snaps.SplitConformal(0.1).calibrate(None, probs, np.zeros(20000, int), np.arange(100))
 graph = snaps.Graph(None, probs)
-results = {name: {"coverage": [0.9], "size": [2.0]} for name in ("APS", "RAPS", "DAPS", "SNAPS")}
+methods = ("APS", "RAPS", "DAPS", "SNAPS", "Pooled")
+results = {name: {"coverage": [0.9], "size": [2.0]} for name in methods}
 write = {
     "estimator.npz": cp.save,
     "sets.parquet": cp.predict_set().to_parquet,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from urllib.parse import quote
@@ -685,6 +686,25 @@ def test_a_folder_replaced_half_way_is_refused(tmp_path, name):
         read_folder(one)
 
 
+@pytest.mark.parametrize("renames", range(4))
+def test_a_folder_written_half_way_is_refused(tmp_path, monkeypatch, renames):
+    """Whatever has its name already, a graph is not read without its features."""
+    graph = snaps.Graph(small.EDGES, sp.csr_array(small.FEATURES), 60)
+    left, real = iter(range(renames)), os.replace
+
+    def replace(*arguments):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(tmp_path, graph, PROBS)
+    monkeypatch.undo()
+    assert len(list(tmp_path.iterdir())) == renames
+    small.complaint(read_folder, tmp_path)
+
+
 def test_labels_of_the_same_size_are_other_labels(tmp_path):
     """Where each file has as many bytes as before, and columns the same extremes."""
     graph = small.graph(ids=NAMES)
@@ -694,6 +714,20 @@ def test_labels_of_the_same_size_are_other_labels(tmp_path):
     assert one.stat().st_size == two.stat().st_size
     shutil.copy(two, one)
     assert "'nodes.parquet' was replaced" in small.complaint(read_folder, tmp_path / "one")
+
+
+def test_features_of_the_same_size_are_other_features(tmp_path):
+    def features(name, table):
+        write_folder(tmp_path / name, snaps.Graph(None, sp.csr_array(table), 60), PROBS)
+        return tmp_path / name / "features.npz"
+
+    one, random = features("one", small.FEATURES), np.random.default_rng(0)
+    for _ in range(200):
+        two = features("two", random.permutation(small.FEATURES))
+        if one.stat().st_size == two.stat().st_size:
+            break
+    shutil.copy(two, one)
+    assert "'features.npz' was replaced" in small.complaint(read_folder, tmp_path / "one")
 
 
 def test_files_that_come_and_go(tmp_path):

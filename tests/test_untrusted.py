@@ -103,7 +103,8 @@ HEADERS = {
 @pytest.mark.parametrize("header", HEADERS)
 def test_headers_of_arrays(tmp_path, header):
     path = tmp_path / "x.npz"
-    pack(path, {"adj_indptr": npy(HEADERS[header], bytes(64)), "adj_indices": plain(np.arange(2))})
+    data = b"" if "<U0" in HEADERS[header] else bytes(64)
+    pack(path, {"adj_indptr": npy(HEADERS[header], data), "adj_indices": plain(np.arange(2))})
     with at_most(20):
         assert complaint(snaps.Graph.from_npz, path) == f"cannot read '{path}': {DAMAGED}"
 
@@ -148,6 +149,11 @@ def test_directories_of_archives(tmp_path):
         declare(path, "adj_indptr", size)
         with at_most(20):
             assert complaint(snaps.Graph.from_npz, path) == broken
+    header = "{'descr': '|u1', 'fortran_order': False, 'shape': (2147483648,), }"
+    pack(path, {"adj_indptr": npy(header), "adj_indices": members["adj_indices"]})
+    declare(path, "adj_indptr", len(npy(header)) + 2**31)  # which agree with one another
+    with at_most(20):
+        assert complaint(snaps.Graph.from_npz, path) == broken
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         pack(path, members, method)
         assert complaint(snaps.Graph.from_npz, path) == broken
@@ -303,6 +309,17 @@ def test_arrays_of_no_dimension(tmp_path):
     for arrays in every_scalar(outputs):
         write_npz(path, arrays)
         complaint(snaps.images.load, path)
+
+
+@pytest.mark.parametrize("name", ["row", "col", "shape"])
+def test_indices_are_not_rounded(tmp_path, name):
+    folder = small.write(tmp_path)
+    small.change(folder, "nodes", features=None)
+    sp.save_npz(folder / "features.npz", sp.coo_array(small.FEATURES))
+    arrays = dict(np.load(folder / "features.npz"))
+    write_npz(folder / "features.npz", {**arrays, name: arrays[name] + 0.25})
+    told = complaint(read_folder, folder)
+    assert told.endswith("must hold a valid sparse matrix: shape, row and col must be integers")
 
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])

@@ -18,7 +18,16 @@ from threadpoolctl import threadpool_limits
 
 import law
 import snaps
-from snaps import _estimators, _evidence, _inputs, _roles, advisor, splits
+from snaps import (
+    _estimators,
+    _evidence,
+    _heldout,
+    _inputs,
+    _randomness,
+    _roles,
+    advisor,
+    splits,
+)
 from snaps._evidence import Evidence, Labelled
 from snaps.datasets import make_graph
 from snaps.images import EmbeddedSNAPS
@@ -215,26 +224,30 @@ def test_scores_through_evaluate_splits_are_blind(name, monkeypatch):
 
 
 def test_scores_through_advise_are_blind(monkeypatch):
+    """A fold is scored by fits that see neither its labels nor those of nodes to come."""
     case, seen = small(), []
-    trials = advisor._trials
+    levels = advisor.held_out_levels
 
-    def spy(scores, *rest):
-        seen.append(scores.copy())
-        return trials(scores, *rest)
+    def spy(*given):
+        seen.append((given[2], levels(*given)))
+        return seen[-1][1]
 
-    monkeypatch.setattr(advisor, "_trials", spy)
+    monkeypatch.setattr(advisor, "held_out_levels", spy)
     tune = case.pool[:160]
-    fitting = tune[splits.smallest(0, case.graph.keys[tune], splits.TUNE_STREAM, 80)]
     methods = {name: make(alpha=ALPHA) for name, make in ESTIMATORS.items() if name != "Embedded"}
-    for labels in (case.labels, permuted(case.labels, np.concatenate([fitting, case.train]))):
+    words = _randomness.hashes(0, case.graph.keys[tune], _randomness.FOLD_STREAM)
+    others = tune[np.argsort(np.argsort(words)) % _heldout.FOLDS != 0]
+    for labels in (case.labels, permuted(case.labels, np.concatenate([others, case.train]))):
         snaps.advise(
             case.graph, case.probs, labels, tune, alpha=ALPHA, known_nodes=case.train,
             similarity=case.similarity, methods=methods,
         )  # fmt: skip
-    half = len(seen) // 2
-    assert half == len(methods)
-    for one, two in zip(seen[:half], seen[half:], strict=True):
-        np.testing.assert_array_equal(one, two)
+    (nodes, one), (_, two) = seen
+    fold = ~np.isin(nodes.keys, case.graph.keys[others])
+    assert 0 < fold.sum() <= len(tune) / _heldout.FOLDS
+    for name in methods:
+        np.testing.assert_array_equal(one[name][fold], two[name][fold])
+    assert any((one[name] != two[name]).any() for name in methods)
 
 
 # ---- Mutants: each must die by the law or by blindness -------------------------------------------

@@ -32,6 +32,7 @@ from snaps._errors import NotCalibratedError, SnapsError, SnapsWarning
 from snaps._evaluation import Evaluation, evaluate_sets
 from snaps._exchangeability import Exchangeability, compare, node_columns
 from snaps._explanation import Explanation, explain
+from snaps._files import check_writable
 from snaps._inputs import Inputs
 from snaps._parameters import same
 from snaps._parts import Links, Scorer, Similar
@@ -395,7 +396,9 @@ class Estimator(Recalibrating):
         scores, classes = inputs.score(state.scorer), state.roles.classes
         columns = node_columns(inputs.probs, scores, degrees, classes)
         roles, drawn = state.roles, self.calib_nodes_
-        if roles.tuning.drawn:  # tuning nodes that were a part of the same draw tell as much
+        evidence = getattr(state.scorer, "evidence", roles.known)
+        # Tuning nodes of the same draw tell as much, unless their own labels moved their scores.
+        if roles.tuning.drawn and not np.isin(roles.tuning.keys, evidence.keys).any():
             drawn = np.concatenate([drawn, self.tune_nodes_])
         return compare(columns, drawn, wanted, inputs.keys, self.seed)
 
@@ -412,6 +415,64 @@ class Estimator(Recalibrating):
         limits = state.calibration.limits(check_alpha(self.alpha))
         group = 0 if roles.groups is None else roles.groups.codes[place]
         return explain(place, inputs, state.scorer, limits[group], roles.classes)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        labels: Any = None,
+        nodes: Any = None,
+        *,
+        show: Any = None,
+        title: str = "",
+    ) -> None:
+        """Write a report: one HTML page that needs no network, with every node to explore.
+
+        It tells what was promised and observed, how small the sets are, for whom they are weaker,
+        how the weights were chosen and where the threshold lies; then each node's set and why.
+
+        Parameters
+        ----------
+        path : path
+        labels : array (n,), optional
+            The truth, as far as it is known. Without it coverage cannot be shown.
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all nodes that neither calibrated nor tuned nor were known.
+        show : same, optional
+            Nodes to be found in the page for certain. It carries all nodes up to 20,000, and a
+            random part of more.
+        title : str
+            What the data is called.
+        """
+        from snaps.report import Subject, write_report
+
+        check_writable(path)
+        state, inputs = self._view()
+        roles, ids = state.roles, inputs.graph.ids
+        wanted = self._asked(nodes, roles, inputs)
+        if not isinstance(title, str):
+            raise SnapsError(f"'title' must be a string, got {shown(title)}")
+        asked = read_nodes(inputs.graph, [] if show is None else show, "show", True)
+        truth = np.full(inputs.num_nodes, -1)
+        if not state.apart:
+            for whose, used in (
+                ("the calibration nodes", roles.calib),
+                ("the tuning nodes", roles.tuning),
+                ("the known nodes", roles.known),
+            ):
+                places, found = locate_keys(inputs.keys, used.keys)
+                check_disjoint(wanted, "nodes", places, whose, ids)
+                truth[places] = used.labels[found]
+        evaluation = None
+        if labels is not None:
+            truth, _ = read_labels(labels, inputs.num_nodes, inputs.num_classes, roles.classes)
+            known = wanted[truth[wanted] >= 0]
+            evaluation = self.evaluate(labels, known) if known.size else None
+        look = self.exchangeability(wanted) if wanted.size and self.calib_nodes_.size else None
+        subject = Subject(
+            type(self).__name__, self.scorer(), state, inputs, check_alpha(self.alpha), wanted,
+            truth, evaluation, look, int(self.seed), title,
+        )  # fmt: skip
+        write_report(path, subject, asked)
 
     def save(self, path: str | os.PathLike[str], data: bool = True) -> None:
         """Write the calibrated estimator to one file, whole or not at all; see `snaps.load`.

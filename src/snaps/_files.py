@@ -192,7 +192,7 @@ def _array_header(
     except Exception as error:  # its nesting may exhaust Python's parser: that is no lack of memory
         raise ValueError("no header of an array") from error
     size = math.prod(shape)
-    if kind.kind not in "biufcSUmM" or min(shape, default=0) < 0:
+    if kind.kind not in "biufcSUmM":
         raise ValueError("not a plain array")
     if size * kind.itemsize != member.file_size - stream.tell() or (size and not kind.itemsize):
         raise ValueError("not as many bytes as the header says")

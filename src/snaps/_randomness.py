@@ -22,6 +22,8 @@ CORRECTION_STREAM = -6
 EXCHANGEABILITY_STREAM = -7
 RESAMPLE_STREAM = -8
 SHARES_STREAM = -9
+FOLD_STREAM = -10
+REPORT_STREAM = -11
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:

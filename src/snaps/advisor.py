@@ -9,42 +9,36 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
-from snaps import metrics
 from snaps._checks import check_alpha, check_integer, check_seed, shown
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._choice import DEFAULT, GOALS, Comparison
+from snaps._errors import SnapsError
 from snaps._estimators import Estimator, most_demanding
-from snaps._evidence import Labelled
+from snaps._heldout import FOLDS, held_out_levels
+from snaps._judging import NUMBERS, judge
 from snaps._methods import methods as named_methods
 from snaps._roles import Roles
-from snaps.calibration import Calibration, fewest_nodes
+from snaps.calibration import fewest_nodes
 from snaps.graph import Graph
-from snaps.sets import PredictionSets
-from snaps.splits import draw_splits, take_tuning
+from snaps.splits import draw_splits
 
-GOALS = {
-    "smallest": "size",
-    "singletons": "singleton_hit",
-    "classes": "class_gap",
-    "sizes": "sscv",
-}
-"""What a user may want, and the number that tells: the smallest sets, the most sets that are
-exactly the true label, every class covered alike, or small and large sets covered alike."""
+CANDIDATES = (
+    "APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR", "Pooled", "Pooled on APS",
+    "APS, class thresholds", "Pooled, class thresholds",
+)  # fmt: skip
+"""The methods that compete."""
 
+HALVES = 60
 _WORDS = {
     "size": "mean size",
     "singleton_hit": "single true labels",
     "class_gap": "mean coverage gap of classes",
     "sscv": "worst coverage gap over set sizes",
 }
-_SPLITS = 40
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Advice:
     """A recommendation; `print` it for a table.
 
@@ -52,13 +46,20 @@ class Advice:
     ----------
     goal : str
     name, runner_up : str
-        Names of the best and the second best method.
+        Names of the recommended method and of the next best at the goal.
     method : Estimator
-        The best one, not yet calibrated.
+        The recommended one, not yet calibrated.
     reason : str
-        One sentence.
+        Why, in a sentence or two.
+    cost : str
+        What the goal costs against the smallest sets; empty if nothing.
     rows : list of dict
-        What each method gave on the tuning nodes, best first.
+        What each method would give, the recommended one first: its numbers, each with the ends of
+        its interval (`size`, `size_low`, `size_high`), and whether its sets are near full. The two
+        gaps are those that half of the tuning nodes would show: where classes have few nodes,
+        chance adds to them, to all methods' alike.
+    comparison : Comparison
+        What it rests on.
     """
 
     goal: str
@@ -66,24 +67,19 @@ class Advice:
     runner_up: str
     method: Estimator
     reason: str
+    cost: str
     rows: list[dict[str, Any]]
+    comparison: Comparison
+
+    def for_goal(self, goal: str) -> Advice:
+        """The advice for another goal, from the same comparison."""
+        return _recommend(self.comparison, goal)
 
     def __str__(self) -> str:
-        keys = list(_WORDS)
         width = max(len(row["method"]) for row in self.rows)
-        head = " " * width + "".join(f"{key:>16}" for key in keys)
-        lines = [
-            f"{row['method']:<{width}}" + "".join(f"{row[key]:>16.3f}" for key in keys)
-            for row in self.rows
-        ]
-        return "\n".join([self.reason, head, *lines])
-
-
-CANDIDATES = (
-    "APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR", "Pooled", "Pooled on APS",
-    "APS, class thresholds", "Pooled, class thresholds",
-)  # fmt: skip
-"""The methods that compete."""
+        head = " " * width + "".join(f"{key:>22}" for key in NUMBERS)
+        lines = [f"{row['method']:<{width}}" + "".join(_cells(row)) for row in self.rows]
+        return "\n".join([self.reason, *([self.cost] if self.cost else []), head, *lines])
 
 
 def advise(
@@ -93,6 +89,7 @@ def advise(
     tune_nodes: Any,
     goal: str = "smallest",
     *,
+    n_calib: int | None = None,
     alpha: float = 0.05,
     known_nodes: Any = None,
     similarity: Any = None,
@@ -102,20 +99,28 @@ def advise(
     seed: int = 0,
     classes: Any = None,
 ) -> Advice:
-    """Recommend a method, from the tuning nodes alone.
+    """Recommend a method, from the tuning nodes alone, judged at your own budget.
 
-    Half of the tuning nodes fit each method's parameters; the other half is split again and again
-    into nodes that calibrate and nodes that are predicted. The best at the goal wins; of those
-    within one standard error of it, the one with the smallest sets.
+    The tuning nodes are cut in five folds; each is scored by methods fitted on the four others, so
+    that every fit has four fifths of the nodes that you will fit with. The threshold of `n_calib`
+    nodes is then played through on the held-out scores. The best at the goal wins; but `Pooled`,
+    the default, does if the best is ahead of it by no more than noise (two standard errors of the
+    difference). A method with near-full sets, above half-way from one label to all of them or above
+    twice the smallest method's, is not recommended for its balance.
+
+    Costs five fits of every method: seconds on ten thousand nodes.
 
     Parameters
     ----------
     graph, probs, labels, similarity, logits, classes : see `SNAPS.calibrate`
     tune_nodes : array of positions, or mask (n,)
-        Labelled nodes that neither calibrate nor are predicted; a few hundred are enough.
+        Labelled nodes that neither calibrate nor are predicted, drawn like those; the ones that
+        the method is going to be tuned on. A few hundred tell methods apart.
     goal : "smallest", "singletons", "classes" or "sizes"
         The smallest sets; the most sets that are exactly the true label; every class covered
         alike; small and large sets covered alike.
+    n_calib : int, optional
+        How many nodes are going to calibrate; by default as many as tune.
     alpha : float
     known_nodes : array of positions, or mask (n,), optional
         Evidence for `Pooled`.
@@ -131,16 +136,16 @@ def advise(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from snaps.datasets import make_graph
     >>> from snaps.models import smoothed_regression
     >>> data = make_graph(900, 4, seed=1)
     >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
     >>> advice = advise(data.graph, probs, data.labels, np.arange(60, 360), alpha=0.1)
-    >>> advice.name in CANDIDATES
-    True
+    >>> advice.name
+    'Pooled'
     """
-    if not isinstance(goal, str) or goal not in GOALS:
-        raise SnapsError(f"'goal' must be one of {', '.join(GOALS)}, got {shown(goal)}")
+    _check_goal(goal)
     level, seed = check_alpha(alpha), check_seed(seed)
     competing = named_methods(CANDIDATES, alpha, k=k, seed=seed) if methods is None else methods
     mapped = isinstance(competing, Mapping) and all(
@@ -155,68 +160,108 @@ def advise(
         inputs.graph, inputs.num_classes, labels, tune_nodes, known_nodes=known_nodes,
         classes=classes, name="tune_nodes",
     )  # fmt: skip
-    nodes = roles.calib
-    check_integer(len(nodes), "the number of tune_nodes", low=4 * fewest_nodes(level))
-    fitting, rest = take_tuning(nodes, len(nodes) // 2, seed)
-    rows = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SnapsWarning)  # of classes with few nodes in a small half
-        for name, one in competing.items():
-            (fitted,) = one.scorer().fit(inputs, fitting, roles.known, [level])
-            scores = inputs.score(fitted, inputs.positions(rest.keys))
-            trials = _trials(scores, rest, level, seed, one.class_conditional)
-            mean, error = trials.mean(axis=0), trials.std(axis=0, ddof=1) / np.sqrt(_SPLITS)
-            row: dict[str, Any] = {"method": name, **dict(zip(_WORDS, mean.tolist(), strict=True))}
-            row["error"] = float(error[list(_WORDS).index(GOALS[goal])])
-            rows.append(row)
-    rows = _ranked(rows, goal)
-    best, second = rows[0], rows[1] if len(rows) > 1 else rows[0]
-    competing[best["method"]].advised_on(nodes.keys)
+    nodes, fewest = roles.calib, fewest_nodes(level)
+    check_integer(len(nodes), "the number of tune_nodes", low=2 * fewest)
+    budget = len(nodes) if n_calib is None else check_integer(n_calib, "n_calib", low=fewest)
+    splits = draw_splits(seed, nodes.keys, len(nodes) // 2, HALVES)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        levels = held_out_levels(competing, inputs, nodes, roles.known, level, seed)
+    for said in {each.category: each for each in heard}.values():  # once for all folds
+        warnings.warn(str(said.message), said.category, stacklevel=2)
+    judged = {
+        name: judge(levels[name], nodes, splits, budget, level, one.class_conditional, seed)
+        for name, one in competing.items()
+    }
+    return _recommend(
+        Comparison(dict(competing), judged, nodes.keys, budget, inputs.num_classes), goal
+    )
+
+
+def _check_goal(goal: Any) -> None:
+    if not isinstance(goal, str) or goal not in GOALS:
+        raise SnapsError(f"'goal' must be one of {', '.join(GOALS)}, got {shown(goal)}")
+
+
+def _recommend(found: Comparison, goal: str) -> Advice:
+    """Pick a method and say why."""
+    _check_goal(goal)
+    order = found.ranked(goal)
+    name, second = order[0], order[1] if len(order) > 1 else order[0]
+    found.methods[name].advised_on(found.keys)
     return Advice(
-        goal, best["method"], second["method"], competing[best["method"]],
-        _reason(best, second, goal, len(rest)), rows,
+        goal, name, second, found.methods[name], _reason(found, order, goal),
+        _cost(found, name, goal), [found.row(one) for one in order], found,
     )  # fmt: skip
 
 
-def _trials(
-    scores: np.ndarray, nodes: Labelled, alpha: Fraction, seed: int, by_class: bool
-) -> np.ndarray:
-    """The four numbers (splits, 4) on random halves of some nodes, given their scores."""
-    out = []
-    for calib in draw_splits(seed, nodes.keys, len(nodes) // 2, _SPLITS):
-        test = np.delete(np.arange(len(nodes)), calib)
-        calibration = Calibration(
-            scores[calib, nodes.labels[calib]], nodes.labels[calib], scores.shape[1],
-            by_class=by_class,
-        )  # fmt: skip
-        mask = calibration.contains(scores[test], alpha)
-        sets = PredictionSets(mask, test, num_nodes=len(scores))
+# ---- words ---------------------------------------------------------------------------------------
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    """A row's numbers with their intervals, in columns."""
+    texts = [
+        f"{row[key]:.3f} ({row[f'{key}_low']:.2f}-{row[f'{key}_high']:.2f})" for key in NUMBERS
+    ]
+    return [f"{text:>22}" for text in texts]
+
+
+def _reason(found: Comparison, order: list[str], goal: str) -> str:
+    """Why the first was picked."""
+    key = GOALS[goal] if found.usable else "size"
+    row, out = found.row(order[0]), []
+    out.append(
+        f"{order[0]}: {_WORDS[key]} {row[key]:.3f} ({row[f'{key}_low']:.3f} to "
+        f"{row[f'{key}_high']:.3f}; goal {goal}, {len(found.keys)} tuning nodes, {FOLDS} folds, "
+        f"{found.n_calib} nodes to calibrate)."
+    )
+    if len(order) > 1:
+        out.append(_against(found, order[0], order[1], key))
+    if not found.usable:
+        least = found.number(found.smallest, "size")
         out.append(
-            [
-                metrics.size(sets),
-                metrics.singleton_hit(sets, nodes.labels),
-                metrics.class_gap(sets, nodes.labels, float(alpha)),
-                metrics.sscv(sets, nodes.labels, float(alpha)),
-            ]
+            f"All methods have near-full sets, the smallest {least:.2f} of {found.num_classes} "
+            "labels: size alone counts."
         )
-    return np.array(out)
+    elif goal != "smallest":
+        left = [name for name in found.methods if name not in found.usable]
+        listed = ", ".join(f"{name} ({found.number(name, 'size'):.2f})" for name in left)
+        if left:
+            out.append(
+                f"Left out for near-full sets, more than {found.most:.2f} of {found.num_classes} "
+                f"labels: {listed}."
+            )
+    return " ".join(out)
 
 
-def _ranked(rows: list[dict[str, Any]], goal: str) -> list[dict[str, Any]]:
-    """Best first: by the goal, but by size among those within a standard error of the best."""
-    key = GOALS[goal]
-    sign = -1.0 if key == "singleton_hit" else 1.0
-    ordered = sorted(rows, key=lambda row: sign * row[key])
-    limit = sign * ordered[0][key] + ordered[0]["error"]
-    close = [row for row in ordered if sign * row[key] <= limit]
-    close.sort(key=lambda row: row["size"])
-    return close + [row for row in ordered if row not in close]
+def _against(found: Comparison, pick: str, other: str, key: str) -> str:
+    """The pick beside the best of the others."""
+    by, noise = found.difference(other, pick, key)
+    ahead = by > 0 if key == "singleton_hit" else by < 0
+    text = (
+        f"{other} has {found.number(other, key):.3f}, a difference of {by:+.3f} "
+        f"({by - noise:+.3f} to {by + noise:+.3f})"
+    )
+    if ahead and pick == DEFAULT:
+        return f"{text}: within noise, so the default is preferred."
+    if ahead:
+        return f"{text}: within noise, so the smaller sets are preferred."
+    return f"{text}: within noise." if abs(by) <= noise else f"{text}."
 
 
-def _reason(best: dict[str, Any], second: dict[str, Any], goal: str, count: int) -> str:
-    key = GOALS[goal]
+def _cost(found: Comparison, pick: str, goal: str) -> str:
+    """What a goal takes from the smallest sets."""
+    least = found.smallest
+    if pick == least:
+        return (
+            "" if goal == "smallest" else f"The goal costs nothing: {pick} has the smallest sets."
+        )
+    by, noise = found.difference(pick, least, "size")
+    instead = ", ".join(
+        f"{_WORDS[key]} {found.number(pick, key):.3f} instead of {found.number(least, key):.3f}"
+        for key in NUMBERS[1:]
+    )
     return (
-        f"{best['method']}: {_WORDS[key]} {best[key]:.3f} against {second[key]:.3f} of "
-        f"{second['method']}, the runner-up (goal {goal}, {count} tuning nodes, {_SPLITS} splits; "
-        f"mean size {best['size']:.2f})"
+        f"Against {least}, which has the smallest sets ({found.number(least, 'size'):.3f}), it "
+        f"costs {by:.3f} labels per node ({by - noise:+.3f} to {by + noise:+.3f}); {instead}."
     )

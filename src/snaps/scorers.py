@@ -111,20 +111,41 @@ class Mixing:
         """The first pair of the grid with the smallest sets; averaged, that of many resamples."""
         from snaps.kernels.splitting import mixed_sizes
 
-        n, grid = len(tuning), np.array(self.grid)
-        weights = mixing_weights(*grid.T)
-        table = np.stack([weights[name] for name in names], axis=1)
+        n, grid = len(tuning.keys), np.array(self.grid)
         samples = None
         if self.averaged:
             draws = uniforms(0, hashes(self.seed, tuning.keys, RESAMPLE_STREAM), RESAMPLES)
             samples = (draws.T * n).astype(np.int64)
-        sizes = mixed_sizes(np.stack(rows), tuning.labels, table, rank, samples)
+        sizes = mixed_sizes(np.stack(rows), tuning.labels, _mixtures(names, grid), rank, samples)
         if not self.averaged:
             return self.grid[int(np.argmin(sizes))]
         best = grid[np.argmin(sizes, axis=0)]
         share = n / (n + FALLBACK_NODES)
         lam, mu = share * best.mean(axis=0) + (1 - share) * np.array(self.fallback)
         return round(float(lam), 4), round(float(mu), 4)
+
+    def tuning_sizes(
+        self, engine: Engine, tuning: Evidence, alpha: Fraction, fitted: FittedMixing
+    ) -> Array | None:
+        """Labels in all sets of the tuning nodes, for each pair of the grid and the fitted one.
+
+        None when there are too few of them to tell.
+        """
+        from snaps.kernels.splitting import mixed_sizes
+
+        rank = conformal_rank(len(tuning), alpha)
+        if rank > len(tuning):
+            return None
+        rows = engine.rows([(part, tuning.keys) for part in fitted.parts.values()])
+        pairs = np.array([*self.grid, (fitted.lam, fitted.mu)])
+        table = _mixtures(fitted.parts, pairs)
+        return mixed_sizes(np.stack(rows), tuning.labels, table, rank)[:, 0]
+
+
+def _mixtures(names: Iterable[str], pairs: Array) -> Array:
+    """What each part weighs (pairs, parts)."""
+    weights = mixing_weights(*pairs.T)
+    return np.stack([weights[name] for name in names], axis=1)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from snaps.cli.datasets import app as datasets_app
 from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
 from snaps.cli.predict import predict
+from snaps.cli.report import report
 from snaps.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.command(epilog="Example: snaps calibrate mygraph --alpha 0.05 --out model.sn
 app.command(epilog="Example: snaps evaluate mygraph --splits 100 --alpha 0.05 --alpha 0.1")(
     evaluate
 )
+app.command(epilog="Example: snaps report mygraph --alpha 0.05 --out report.html")(report)
 app.command(epilog="Example: snaps demo --out demo")(demo)
 app.add_typer(datasets_app)
 app.command(epilog="Example: snaps reproduce table1 --datasets cora_ml,citeseer")(reproduce)

@@ -1,4 +1,4 @@
-"""The demo: a made graph, a classifier without torch, four methods side by side, a picture."""
+"""The demo: a made graph, a classifier without torch, five methods side by side, a report."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from snaps.splits import evaluate_splits
 
 TRAINING_NODES_A_CLASS = 20
 SPLITS = 100
+_COLOURS = ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#D55E00")
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,10 @@ def run(
     advance(1)
 
     budget = min(1000, len(pool) // 2)
-    compared = methods(("APS", "RAPS", "DAPS", "SNAPS"), alpha, seed=seed)
-    results = {
-        name: evaluate_splits(method, graph, probs, labels, pool, budget, SPLITS, seed, similarity)
-        for name, method in compared.items()
-    }
+    compared = methods(("APS", "RAPS", "DAPS", "SNAPS", "Pooled"), alpha, seed=seed)
+    results = evaluate_splits(
+        compared, graph, probs, labels, pool, budget, SPLITS, seed, similarity, known_nodes=train
+    )
     rows = [
         {"alpha": alpha, "method": name, **{k: float(v.mean()) for k, v in result.items()}}
         for name, result in results.items()
@@ -80,15 +80,16 @@ def run(
     write_folder(out / "graph", graph, probs, labels, roles)
     sets = {
         name: compared[name]
-        .calibrate(graph, probs, labels, calib, similarity=similarity)
+        .calibrate(graph, probs, labels, calib, similarity=similarity, known_nodes=train)
         .predict_set(test)
-        for name in ("APS", "SNAPS")
+        for name in ("APS", "SNAPS", "Pooled")
     }
     sets["SNAPS"].to_parquet(out / "sets.parquet")
     sizes = {name: s.sizes for name, s in sets.items()}
     draw(out / "demo.png", results, sizes, alpha)
+    compared["SNAPS"].report(out / "report.html", labels, test, title="a made graph")
     advance(1)
-    files = [out / "demo.png", out / "sets.parquet", out / "graph"]
+    files = [out / name for name in ("report.html", "demo.png", "sets.parquet", "graph")]
     return DemoResult(rows, SPLITS, accuracy, repr(graph), files)
 
 
@@ -102,7 +103,7 @@ def draw(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    colours = dict(zip(results, ("#999999", "#56B4E9", "#E69F00", "#0072B2"), strict=True))
+    colours = dict(zip(results, _COLOURS, strict=True))
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     left, middle, right = figure.subplots(1, 3)
@@ -128,9 +129,9 @@ def draw(
     for shift, (name, counts) in enumerate(sizes.items()):
         share = np.bincount(counts, minlength=top + 1) / len(counts)
         right.bar(
-            np.arange(top + 1) + 0.4 * shift - 0.2,
+            np.arange(top + 1) + 0.28 * (shift - 1),
             share,
-            width=0.4,
+            width=0.28,
             label=name,
             color=colours[name],
         )

@@ -55,6 +55,27 @@ GroupOption = Annotated[
     str | None,
     typer.Option("--group-by", help="A threshold for each value of this column of nodes.parquet."),
 ]
+UsingOption = Annotated[
+    Path | None, typer.Option("--with", help="A predictor that 'snaps calibrate' wrote.")
+]
+MissingOption = Annotated[
+    str | None,
+    typer.Option(help="With --with: 'drop' goes on without calibration nodes that are gone."),
+]
+ThresholdOption = Annotated[
+    str | None,
+    typer.Option(help="With --with: 'keep' applies the threshold as it is to another graph."),
+]
+# Without a default of their own, so that what goes with --with can be told from what was given.
+AskedAlpha = Annotated[
+    float | None,
+    typer.Option(help="Miscoverage: sets hold the truth 1 - alpha often. Default: 0.05."),
+]
+AskedMethod = Annotated[
+    Method | None, typer.Option(help="How scores are corrected. Default: snaps.")
+]
+AskedK = Annotated[int | None, typer.Option("--k", help="Number of similar nodes. Default: 20.")]
+AskedSeed = Annotated[int | None, typer.Option(help="Fixes every random draw. Default: 0.")]
 WeightedOption = Annotated[
     bool, typer.Option("--weighted", help="Use the column weight of edges.parquet.")
 ]
@@ -200,6 +221,98 @@ def calibrate_folder(
         )  # fmt: skip
 
 
+def calibrated(
+    folder: Path,
+    using: Path | None,
+    *,
+    alpha: float | None,
+    method: Method | None,
+    score: ScoreName | None,
+    k: int | None,
+    weights: str | None,
+    class_conditional: bool,
+    group_by: str | None,
+    classes: str | None,
+    weighted: bool,
+    missing: str | None,
+    threshold: str | None,
+    logits: bool,
+    seed: int | None,
+) -> tuple[Estimator, Folder, dict[str, str]]:
+    """The estimator of the options, or one that was kept, calibrated on a folder.
+
+    Also the folder, and the digests of all files that were read.
+    """
+    from snaps._errors import SnapsError
+    from snaps._progress import shown
+    from snaps.cli._provenance import Digests
+
+    fixed: dict[str, Any] = {
+        "--method": method, "--score": score, "--k": k, "--weights": weights, "--seed": seed,
+        "--class-conditional": class_conditional or None, "--classes": classes,
+    }  # fmt: skip
+    if using is not None:
+        given = [name for name, value in fixed.items() if value is not None]
+        if given:
+            raise SnapsError(f"'{given[0]}' must be left out with --with: the file has it")
+    for name, value in (("--missing", missing), ("--threshold", threshold)):
+        if using is None and value is not None:
+            raise SnapsError(f"'{name}' must go with --with, got it alone")
+    if using is None:
+        estimator = make_estimator(
+            method or Method.SNAPS, score, 0.05 if alpha is None else alpha, 20 if k is None else k,
+            weights, class_conditional, 0 if seed is None else seed,
+        )  # fmt: skip
+    else:
+        from snaps._loading import load
+
+        estimator = load(using)
+        if alpha is not None:
+            estimator.set_params(alpha=alpha)
+            estimator.scorer()
+    data, inputs = read(folder, group_by=group_by, weighted=weighted)
+    if using is None:
+        calibrate_folder(estimator, data, group_by=group_by, classes=classes, logits=logits)
+    else:
+        inputs |= Digests([using]).get()
+        with shown():
+            _recalibrate(estimator, data, group_by, missing, threshold, logits)
+    return estimator, data, inputs
+
+
+def _recalibrate(
+    estimator: Any,
+    data: Any,
+    group_by: str | None,
+    missing: str | None,
+    threshold: str | None,
+    logits: bool,
+) -> None:
+    """Go on with a saved estimator; nodes with role calib that it does not know calibrate too."""
+    import numpy as np
+
+    from snaps._checks import shown
+    from snaps._errors import SnapsError
+
+    known = estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_
+    nodes = labelled_nodes(data, "calib", but=known)
+    trained = data.nodes("train")
+    trained = trained[np.isin(data.graph.ids[trained], estimator.calib_ids_)]
+    if trained.size:
+        raise SnapsError(
+            "nodes.parquet column 'role' must not be train for nodes that calibrate, got "
+            f"{trained.size} such (first: {shown(data.graph.ids[trained[0]].item())})"
+        )
+    if threshold == "keep":
+        nodes = nodes[:0]
+    estimator.recalibrate(
+        data.graph, data.probs, data.labels, nodes if nodes.size else None, logits=logits,
+        groups=data.columns[group_by] if group_by else None,
+        missing="error" if missing is None else missing,
+        threshold="set" if threshold is None else threshold,
+    )  # fmt: skip
+
+
 def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
     """The nodes to predict: role test, else every node that has no other use."""
     import numpy as np
@@ -210,3 +323,17 @@ def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
     used = [estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_]
     used += [data.nodes("calib"), data.nodes("tune")]
     return np.setdiff1d(np.arange(data.graph.num_nodes), np.concatenate(used))
+
+
+def named_nodes(data: Folder, ids: Sequence[str], name: str) -> np.ndarray:
+    """Positions of the nodes with these ids, as they are written on a command line."""
+    import numpy as np
+
+    from snaps._checks import shown
+    from snaps._errors import SnapsError
+
+    place = {str(one): i for i, one in enumerate(data.graph.ids.tolist())} if ids else {}
+    missing = [one for one in ids if one not in place]
+    if missing:
+        raise SnapsError(f"'{name}' must name nodes of the folder, got {shown(missing[0])}")
+    return np.unique([place[one] for one in ids]).astype(np.int64)

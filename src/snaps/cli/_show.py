@@ -151,8 +151,12 @@ def print_comparison(
     about: dict[str, Any],
     as_json: bool,
     advice: Advice | None = None,
+    note: str = "",
 ) -> None:
-    """Methods side by side; `about` says over how many splits, and where they come from."""
+    """Methods side by side; `about` says over how many splits, and where they come from.
+
+    A note goes with the advice, on where the two differ.
+    """
     if as_json:
         told: dict[str, Any] = {**about, "results": rows}
         if advice is not None:
@@ -161,6 +165,10 @@ def print_comparison(
                 "method": advice.name,
                 "runner_up": advice.runner_up,
                 "reason": advice.reason,
+                "cost": advice.cost,
+                "note": note,
+                "tuning_nodes": len(advice.comparison.keys),
+                "calibration_nodes": advice.comparison.n_calib,
                 "results": advice.rows,
             }
         print(json.dumps(finite(told)))
@@ -192,3 +200,5 @@ def print_comparison(
     print_table(header, cells, names=2, title=title, bold=bold)
     if advice is not None:
         print(f"Recommended: {advice}")
+        if note:
+            print(note)

@@ -1,4 +1,4 @@
-"""`snaps demo`: a made graph, a classifier, four methods side by side."""
+"""`snaps demo`: a made graph, a classifier, five methods side by side."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def demo(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a graph, train a classifier on it, and compare APS, RAPS, DAPS and SNAPS.
+    """Make a graph, train a classifier on it, and compare APS, RAPS, DAPS, SNAPS and Pooled.
 
-    Works offline. Writes a picture (demo.png), the sets of SNAPS (sets.parquet) and the graph as a
-    folder that 'snaps predict' reads (graph/).
+    Works offline. Writes a report to open in a browser (report.html), a picture (demo.png), the
+    sets of SNAPS (sets.parquet) and the graph as a folder that 'snaps predict' reads (graph/).
     """
     from snaps.cli._demo import run
     from snaps.cli._provenance import provenance

@@ -53,15 +53,16 @@ def evaluate(
 
     The pool is every labelled node whose role is calib, test or none. Methods with something to
     tune use role tune (else valid), or pay for tuning from the labels of a split; Pooled, to which
-    valid is evidence, pays where there is no role tune. With --goal a method is recommended, from
-    the tuning nodes alone: role tune (else valid), or the part of the calibration nodes that
-    'snaps predict' would tune on.
+    valid is evidence, pays where there is no role tune. With --goal a method is recommended for the
+    first level, from the tuning nodes alone: role tune (else valid), or the part of the calibration
+    nodes that 'snaps predict' would tune on. It joins the table; a note says so when the table,
+    which looks at all labels, has a better one at the goal.
     """
     import numpy as np
 
     from snaps._checks import check_alpha, check_integer
     from snaps._errors import SnapsError
-    from snaps._methods import COMPARED, methods
+    from snaps._methods import COMPARED, all_methods, methods
     from snaps.cli._options import class_names, read
     from snaps.cli._provenance import provenance
     from snaps.cli._show import bar, print_comparison
@@ -87,6 +88,10 @@ def evaluate(
     names, near = class_names(data, classes), None
     if data.graph.features is not None:
         near = similarity_graph(data.graph.features, k, ids=data.graph.keys, progress=True)
+    advice = None
+    if goal is not None:
+        advice = _advice(data, goal, alphas[0], calib, k, seed, near, logits, names)
+        compared.setdefault(advice.name, all_methods(k=k, seed=seed)[advice.name])
     rows: list[dict[str, Any]] = []
     with bar("Evaluating", len(compared)) as advance:
         for name, method in compared.items():
@@ -100,39 +105,80 @@ def evaluate(
                 rows.append({"alpha": level, "method": name, **means})
             advance(1)
     rows.sort(key=lambda row: alphas.index(row["alpha"]))
-    advice = None
-    if goal is not None:
-        advice = _advice(data, goal, alphas[0], k, seed, near, logits, names)
+    first = [row for row in rows if row["alpha"] == alphas[0]]
+    note = "" if advice is None else _note(first, advice)
     about = {**provenance(inputs), "seed": seed, "splits": splits}
-    print_comparison(rows, about, as_json, advice)
+    print_comparison(rows, about, as_json, advice, note)
 
 
 def _advice(
     data: Folder,
     goal: Goal,
     alpha: float,
+    budget: int,
     k: int,
     seed: int,
     similarity: Any,
     logits: bool,
     classes: Any,
 ) -> Advice:
-    """A recommendation for a folder, without any label of a node that calibrates."""
+    """A recommendation for a folder, without any label of a node that calibrates.
+
+    Judged at the number of calibration nodes that the splits of the table have.
+    """
     from snaps._checks import check_alpha
     from snaps._errors import SnapsError
     from snaps._roles import choose_tuning, tuning_share
     from snaps.advisor import advise
+    from snaps.calibration import fewest_nodes
 
     tune, known = data.tuning_and_known()
     if tune is None:
         calib = data.nodes("calib")
         calib = calib[data.labelled[calib]]
-        share = tuning_share(len(calib), check_alpha(alpha))
+        level = check_alpha(alpha)
+        share = tuning_share(len(calib), level)
+        budget -= tuning_share(budget, level)
         tune = calib[choose_tuning(data.graph.keys[calib], share, seed)]
     if tune.size == 0:
         raise SnapsError("'--goal' must have nodes of role tune, valid or calib to compare on")
+    if budget < fewest_nodes(alpha):
+        raise SnapsError(
+            f"'--goal' must have at least {fewest_nodes(alpha)} nodes that calibrate, got {budget}"
+        )
     return advise(
-        data.graph, data.probs, data.labels, tune, goal.value, alpha=alpha,
-        known_nodes=known, similarity=similarity, logits=logits, k=k, seed=seed,
-        classes=classes,
+        data.graph, data.probs, data.labels, tune, goal.value, n_calib=budget, alpha=alpha,
+        known_nodes=known, similarity=similarity, logits=logits, k=k, seed=seed, classes=classes,
     )  # fmt: skip
+
+
+def _note(rows: list[dict[str, Any]], advice: Advice) -> str:
+    """Why the table seems to say otherwise, where it does.
+
+    The table's numbers rest on labels that calibrate and are predicted: a choice by them would cost
+    the guarantee, which is why the recommendation doesn't know them.
+    """
+    from snaps.advisor import GOALS
+
+    key = GOALS[advice.goal]
+    (mine,) = (row for row in rows if row["method"] == advice.name)
+    if key not in mine:
+        least = min(rows, key=lambda row: row["size"])
+        if least is mine:
+            return ""
+        return (
+            f"Note: {least['method']} has the smallest sets in the table ({least['size']:.3f} "
+            f"against {mine['size']:.3f}); the goal {advice.goal} is about something that the "
+            "table does not show."
+        )
+    sign = -1 if key == "singleton_hit" else 1
+    best = min(rows, key=lambda row: sign * row[key])
+    if sign * best[key] >= sign * mine[key]:
+        return ""
+    by, noise = advice.comparison.difference(best["method"], advice.name, key)
+    return (
+        f"Note: {best['method']} is ahead in the table ({best[key]:.3f} against {mine[key]:.3f}), "
+        f"which looks at labels that calibrate and are predicted. The recommendation must not; on "
+        f"{len(advice.comparison.keys)} tuning nodes the two differ by {by:+.3f} "
+        f"({by - noise:+.3f} to {by + noise:+.3f})."
+    )

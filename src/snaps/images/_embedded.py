@@ -137,7 +137,9 @@ class EmbeddedSNAPS(Estimator):
         else:
             grid = ((check_number(self.eta, "eta", low=0, high=1), 0.0),)
         similar = Similar(k, self.weighting)
-        return Mixing(self.score, self.seed, similar, grid=grid, fallback=(ETA, 0.0))
+        return Mixing(
+            self.score, self.seed, similar, grid=grid, fallback=(ETA, 0.0), averaged=False
+        )
 
     def read_inputs(self, graph: Any, probs: Any, similarity: Any, logits: bool) -> Inputs:
         """Items as a graph without links that anybody looks at."""

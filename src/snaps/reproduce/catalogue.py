@@ -32,6 +32,7 @@ EXPERIMENTS = {
     "pooled": "pooled",
     "pooled-parts": "pooled_parts",
     "pooled-labels": "pooled_labels",
+    "advice": "advice",
     "accuracy": "accuracy",
     "datasets": "statistics",
     "figure1a": "figure1a",

@@ -1,0 +1,621 @@
+"use strict";
+/* The explorer: unpacks the nodes after the page is painted, then finds, lists and shows them.
+   What comes from users' data (ids, class names) enters the page through textContent alone. */
+(() => {
+  const PAGE = 20; // rows of the list at a time
+  const FEW = 6; // labels of a node shown at first
+  const STEPS = 65535;
+  const $ = (id) => document.getElementById(id);
+  const number = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits) : "∞");
+  const percent = (share) => (share && share < 0.001 ? "< 0.1" : (100 * share).toFixed(1)) + " %";
+  const many = (count, one, more = one + "s") =>
+    `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
+
+  let nodes; // all that was packed
+  let found = []; // places of the nodes that the filters leave
+  let first = 0; // the first of them on screen
+  let current = -1; // the node shown
+
+  // ---- Elements ----
+
+  function make(tag, options = {}, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(options)) {
+      if (name === "class") element.className = value;
+      else if (name === "text") element.textContent = value;
+      else element.setAttribute(name, value);
+    }
+    element.append(...children);
+    return element;
+  }
+
+  function draw(tag, attributes, text) {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    if (text !== undefined) element.textContent = text;
+    return element;
+  }
+
+  const hash = (id) => "#node=" + encodeURIComponent(id);
+
+  function short(text, most = 24) {
+    return text.length > most ? text.slice(0, most - 1) + "…" : text;
+  }
+
+  function link(place) {
+    const id = nodes.ids[place];
+    if (place >= nodes.carried) return make("span", { text: short(id), title: id });
+    return make("a", { href: hash(id), text: short(id), title: id });
+  }
+
+  // ---- Unpacking ----
+
+  async function unpack(text) {
+    const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const whole = await new Response(stream).arrayBuffer();
+    const length = new DataView(whole).getUint32(0, true);
+    const told = JSON.parse(new TextDecoder().decode(new Uint8Array(whole, 8, length)));
+    const kinds = { Uint8Array, Uint16Array, Uint32Array, Float64Array };
+    for (const [name, [kind, offset, count]] of Object.entries(told.arrays)) {
+      told[name] = new kinds[kind](whole, 8 + length + offset, count);
+    }
+    told.width = Math.ceil(told.classes.length / 8);
+    told.place = new Map(told.ids.map((id, place) => [id, place]));
+    told.size = Uint16Array.from({ length: told.ids.length }, (_, place) => {
+      let count = 0;
+      for (let byte = 0; byte < told.width; byte++) {
+        for (let bits = told.sets[place * told.width + byte]; bits; bits &= bits - 1) count++;
+      }
+      return count;
+    });
+    told.labelled = told.truth.some((code) => code > 0);
+    return told;
+  }
+
+  const holds = (place, label) =>
+    (nodes.sets[place * nodes.width + (label >> 3)] >> (label & 7)) & 1;
+
+  const labelsOf = (place) =>
+    nodes.classes.map((_, label) => label).filter((label) => holds(place, label));
+
+  const truthOf = (place) => nodes.truth[place] - 1;
+
+  function scoreOf(name, place, label) {
+    const [low, high] = nodes.ranges[name];
+    const step = nodes["score " + name][place * nodes.classes.length + label];
+    return low + (step / STEPS) * (high - low);
+  }
+
+  function limitOf(place, label) {
+    const wide = nodes.byClass ? nodes.classes.length : 1;
+    const group = nodes.group ? nodes.group[place] : 0;
+    return nodes.limits[group * wide + (nodes.byClass ? label : 0)];
+  }
+
+  // ---- Finding ----
+
+  function fill(select, any, entries) {
+    select.replaceChildren(
+      new Option(any, ""),
+      ...entries.map(([value, text]) => new Option(text, value)),
+    );
+  }
+
+  function prepare() {
+    const { classes, roles } = nodes;
+    const sizes = [...new Set(nodes.size.slice(0, nodes.carried))].sort((a, b) => a - b);
+    fill(
+      $("by-size"),
+      "any number",
+      sizes.map((size) => [size, size === 0 ? "none" : String(size)]),
+    );
+    const named = classes.map((name, label) => [label, short(name, 40)]);
+    fill($("by-top"), "any", named);
+    fill($("by-truth"), "any", named);
+    fill($("by-hit"), "any", [
+      ["hit", "in the set"],
+      ["miss", "missed"],
+      ["unknown", "not known"],
+    ]);
+    const there = new Set(nodes.role);
+    fill(
+      $("by-role"),
+      "any",
+      roles.map((role, place) => [place, role]).filter(([place]) => there.has(place)),
+    );
+    const orders = [
+      ["large", "largest sets first"],
+      ["small", "smallest sets first"],
+      ["unsure", "least sure first"],
+    ];
+    if (nodes.degree) orders.push(["links", "most links first"]);
+    fill($("order"), "as in the graph", orders);
+    $("by-truth").parentElement.hidden = $("by-hit").parentElement.hidden = !nodes.labelled;
+    const predicted = roles.indexOf("predicted");
+    if (there.has(predicted)) $("by-role").value = String(predicted);
+  }
+
+  const outcome = (place) => {
+    const truth = truthOf(place);
+    return truth < 0 ? "unknown" : holds(place, truth) ? "hit" : "miss";
+  };
+
+  function search() {
+    const text = $("find").value.trim().toLowerCase();
+    const value = (id) => ($(id).value === "" ? null : Number($(id).value));
+    const [size, top, truth, role] = ["by-size", "by-top", "by-truth", "by-role"].map(value);
+    const hit = $("by-hit").value;
+    found = [];
+    for (let place = 0; place < nodes.carried; place++) {
+      if (size !== null && nodes.size[place] !== size) continue;
+      if (top !== null && nodes.top[place] !== top) continue;
+      if (truth !== null && truthOf(place) !== truth) continue;
+      if (role !== null && nodes.role[place] !== role) continue;
+      if (hit && outcome(place) !== hit) continue;
+      if (text && !nodes.ids[place].toLowerCase().includes(text)) continue;
+      found.push(place);
+    }
+    const keys = {
+      large: (place) => -nodes.size[place],
+      small: (place) => nodes.size[place],
+      unsure: (place) => nodes.sure[place],
+      links: (place) => -nodes.degree[place],
+    };
+    const key = keys[$("order").value];
+    if (key) found.sort((one, two) => key(one) - key(two) || one - two);
+    first = 0;
+    list();
+  }
+
+  function list() {
+    const rows = found.slice(first, first + PAGE).map((place) => {
+      const labels = labelsOf(place).map((label) => nodes.classes[label]);
+      const truth = truthOf(place);
+      const told = { hit: "✓ ", miss: "✗ ", unknown: "" }[outcome(place)];
+      const text = truth < 0 ? "not known" : told + short(nodes.classes[truth], 20);
+      const set = labels
+        .slice(0, 4)
+        .map((name) => short(name, 20))
+        .join(", ");
+      const more = labels.length > 4 ? ` and ${labels.length - 4} more` : "";
+      const row = make(
+        "tr",
+        {},
+        make("td", {}, link(place)),
+        make("td", { text: set ? set + more : "empty" }),
+        make("td", { class: outcome(place), text }),
+        make("td", { text: nodes.roles[nodes.role[place]] }),
+      );
+      if (place === current) row.setAttribute("aria-current", "true");
+      return row;
+    });
+    $("rows").replaceChildren(...rows);
+    $("found").textContent =
+      `${found.length.toLocaleString("en")} of ${many(nodes.carried, "node")} found.`;
+    const pages = Math.max(1, Math.ceil(found.length / PAGE));
+    $("page").textContent = `page ${Math.floor(first / PAGE) + 1} of ${pages}`;
+    $("before").disabled = first === 0;
+    $("after").disabled = first + PAGE >= found.length;
+  }
+
+  // ---- One node ----
+
+  function show(place) {
+    current = place;
+    const id = nodes.ids[place];
+    const heading = make(
+      "h3",
+      { id: "node-heading", tabindex: "-1" },
+      "Node ",
+      make("span", { text: id }),
+    );
+    $("node").replaceChildren(
+      heading,
+      about(place),
+      setOf(place),
+      ...reasons(place),
+      ...neighbourhood(place),
+    );
+    list();
+    return heading;
+  }
+
+  function about(place) {
+    const truth = truthOf(place);
+    const told = {
+      hit: "its set holds the true label",
+      miss: "its set misses the true label",
+      unknown: "true label not known",
+    }[outcome(place)];
+    const facts = [
+      ["Role", nodes.roles[nodes.role[place]]],
+      [
+        "Classifier says",
+        `${nodes.classes[nodes.top[place]]} (${percent(nodes.sure[place] / STEPS)})`,
+      ],
+      ["Truth", truth < 0 ? told : `${nodes.classes[truth]}: ${told}`],
+    ];
+    if (nodes.degree) facts.push(["Links", nodes.degree[place].toLocaleString("en")]);
+    if (nodes.groups) facts.push(["Group", nodes.groups[nodes.group[place]]]);
+    const list = make("dl", { class: "about" });
+    for (const [name, text] of facts) {
+      list.append(make("div", {}, make("dt", { text: name }), make("dd", { text })));
+    }
+    return list;
+  }
+
+  function setOf(place) {
+    const labels = labelsOf(place);
+    if (!labels.length) {
+      return make("p", {
+        class: "set",
+        text: "Its set is empty: no label fits well enough. Look at this node by hand.",
+      });
+    }
+    const chips = labels.map((label) => make("li", { text: nodes.classes[label] }));
+    return make(
+      "div",
+      { class: "set" },
+      make("p", {
+        text:
+          labels.length === 1
+            ? "Its set holds one label:"
+            : `Its set holds ${labels.length} labels:`,
+      }),
+      make("ul", { class: "chips" }, ...chips),
+    );
+  }
+
+  function reasons(place) {
+    const order = nodes.classes.map((_, label) => label);
+    order.sort(
+      (one, two) => scoreOf("mixed", place, one) - scoreOf("mixed", place, two) || one - two,
+    );
+    const scale = scales(place, order);
+    const cards = make("ul", { class: "labels" });
+    const shown = Math.max(FEW, Math.min(labelsOf(place).length + 2, 12));
+    cards.append(...order.slice(0, shown).map((label) => card(place, label, scale)));
+    const why =
+      nodes.parts.length === 0
+        ? "The score says how strange a label looks for this node. Labels up to the threshold (the line) are in the set."
+        : nodes.additive
+          ? "A score says how strange a label looks: to the node itself, and in the mean over other nodes. Mixed by weight, labels up to the threshold (the line) are in the set."
+          : "Bars to the right are evidence for a label, bars to the left against it. Together they make its score; labels up to the threshold (the line) are in the set.";
+    const out = [
+      make("h4", { text: "Why these labels" }),
+      make("p", { class: "why", text: why }),
+      cards,
+    ];
+    const rest = order.slice(shown);
+    if (rest.length) {
+      const button = make("button", { type: "button", text: `Show all ${order.length} labels` });
+      button.addEventListener("click", () => {
+        cards.append(...rest.map((label) => card(place, label, scale)));
+        const next = cards.children[shown];
+        next.tabIndex = -1;
+        next.focus();
+        button.remove();
+      });
+      out.push(button);
+    }
+    return out;
+  }
+
+  /* From where to where bars reach: scores share one scale, pieces of evidence another. */
+  function scales(place, labels) {
+    const scores = ["mixed", ...(nodes.additive ? nodes.parts.map(([name]) => name) : [])];
+    const values = scores.flatMap((name) => labels.map((label) => scoreOf(name, place, label)));
+    values.push(0, ...labels.map((label) => limitOf(place, label)).filter(Number.isFinite));
+    let widest = 0;
+    if (!nodes.additive) {
+      for (const [name] of nodes.parts) {
+        for (const label of labels)
+          widest = Math.max(widest, Math.abs(scoreOf(name, place, label)));
+      }
+    }
+    const low = Math.min(...values);
+    const high = Math.max(...values);
+    return { low, width: high - low || 1, widest: widest || 1 };
+  }
+
+  function card(place, label, scale) {
+    const inside = holds(place, label);
+    const limit = limitOf(place, label);
+    const mixed = scoreOf("mixed", place, label);
+    const name = make(
+      "p",
+      { class: "name" },
+      make("strong", { text: nodes.classes[label] }),
+      make("span", { class: "verdict", text: inside ? "in the set" : "out" }),
+    );
+    const bars = make("dl", { class: "bars" });
+    const at = (value) => (100 * (value - scale.low)) / scale.width;
+    nodes.parts.forEach(([part, weight, words], order) => {
+      const value = scoreOf(part, place, label);
+      const bar = make("span", { class: `fill part${order % 8}` });
+      if (nodes.additive) {
+        bar.style.left = at(Math.min(0, value)) + "%";
+        bar.style.width = Math.abs(at(value) - at(0)) + "%";
+      } else {
+        const half = (50 * Math.abs(value)) / scale.widest;
+        bar.style.left = (value < 0 ? 50 - half : 50) + "%";
+        bar.style.width = half + "%";
+      }
+      const track = make("span", { class: nodes.additive ? "track" : "track centred" }, bar);
+      bars.append(
+        line(words, track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight),
+      );
+    });
+    const bar = make("span", { class: "fill mixed" });
+    bar.style.left = at(Math.min(0, mixed)) + "%";
+    bar.style.width = Math.abs(at(mixed) - at(0)) + "%";
+    const track = make("span", { class: "track" }, bar);
+    if (Number.isFinite(limit)) {
+      const mark = make("span", { class: "limit" });
+      mark.style.left = at(limit) + "%";
+      track.append(mark);
+    }
+    bars.append(
+      line(
+        nodes.parts.length ? "mixed score" : "score",
+        track,
+        `${number(mixed)} ${inside ? "≤" : ">"} ${number(limit)}`,
+      ),
+    );
+    return make("li", { class: inside ? "in" : "out" }, name, bars);
+  }
+
+  function line(name, track, text, weight) {
+    track.setAttribute("aria-hidden", "true");
+    const term = make("dt", { text: name });
+    if (weight !== undefined && nodes.additive)
+      term.append(make("small", { text: ` × ${weight.toFixed(2)}` }));
+    return make("div", {}, term, make("dd", {}, track, make("span", { class: "number", text })));
+  }
+
+  // ---- Its neighbours ----
+
+  function neighboursOf(name, place, weight) {
+    const [begin, end] = [nodes["start " + name][place], nodes["start " + name][place + 1]];
+    const out = [];
+    for (let entry = begin; entry < end; entry++) {
+      const share = nodes["share " + name][entry] / STEPS;
+      out.push({ place: nodes["near " + name][entry], share, weight: weight * share });
+    }
+    return out;
+  }
+
+  function neighbourhood(place) {
+    if (!nodes.near.length) return [];
+    const kinds = nodes.near.map((name) => {
+      const order = nodes.parts.findIndex(([part]) => part === name);
+      const [, weight, words] = nodes.parts[order];
+      const list = neighboursOf(name, place, Math.abs(weight));
+      return { words, weight, list, part: order % 8, all: nodes["count " + name][place] };
+    });
+    const there = kinds.filter((kind) => kind.list.length);
+    const out = [make("h4", { text: "Whom it listens to" })];
+    if (!there.length) {
+      out.push(
+        make("p", { class: "why", text: "This node has no neighbours: it stands for itself." }),
+      );
+      return out;
+    }
+    out.push(
+      make("p", {
+        class: "why",
+        text: "The nearer and larger, the more weight. Filled: the classifier says the same as for this node; hollow: something else.",
+      }),
+    );
+    out.push(legend(there), picture(place, there));
+    out.push(...kinds.map(listed));
+    return out;
+  }
+
+  function picture(place, kinds) {
+    const [width, height] = [420, 280];
+    const [cx, cy] = [width / 2, height / 2];
+    const agrees = (other) => nodes.top[other] === nodes.top[place];
+    const told = kinds.map(
+      ({ words, list }) =>
+        `${list.length} ${words}, of which ${list.filter((one) => agrees(one.place)).length} agree`,
+    );
+    const svg = draw("svg", {
+      viewBox: `0 0 ${width} ${height}`,
+      class: "picture",
+      role: "img",
+      "aria-label": `Neighbourhood of the node: ${told.join("; ")}. All are listed below.`,
+    });
+    const sector = (2 * Math.PI) / kinds.length;
+    const [lines, marks] = [draw("g", {}), draw("g", {})];
+    kinds.forEach(({ part, list }, which) => {
+      const middle = kinds.length === 2 ? which * Math.PI + Math.PI : which * sector - Math.PI / 2;
+      const [heaviest, lightest] = [list[0].share, list[list.length - 1].share];
+      const most = kinds.length === 1 ? (sector * (list.length - 1)) / list.length : sector * 0.86;
+      const spread = Math.min(most, list.length * 0.32);
+      list.forEach((one, rank) => {
+        const turn =
+          list.length === 1 ? 0 : ((rank % 2 ? 1 : -1) * Math.ceil(rank / 2)) / (list.length / 2);
+        const angle = middle + (turn * spread) / 2;
+        const far = 0.6 + 0.4 * ((heaviest - one.share) / (heaviest - lightest || 1));
+        const x = cx + Math.cos(angle) * far * 190;
+        const y = cy + Math.sin(angle) * far * 128;
+        const r = 4 + 4 * Math.sqrt(one.share / heaviest);
+        lines.append(draw("line", { x1: cx, y1: cy, x2: x, y2: y, class: `part${part}` }));
+        const same = agrees(one.place) ? "same" : "other";
+        const shape = mark(which, x, y, r, `part${part} ${same}`);
+        shape.append(
+          draw("title", {}, `${nodes.ids[one.place]}: ${nodes.classes[nodes.top[one.place]]}`),
+        );
+        if (one.place < nodes.carried) {
+          shape.classList.add("open");
+          shape.addEventListener("click", () => {
+            location.hash = hash(nodes.ids[one.place]);
+          });
+        }
+        marks.append(shape);
+      });
+    });
+    svg.append(lines, draw("circle", { cx, cy, r: 13, class: "self" }), marks);
+    return svg;
+  }
+
+  const SHAPES = ["●", "■", "◆"];
+
+  function mark(which, x, y, r, kind) {
+    if (which % 3 === 0) return draw("circle", { cx: x, cy: y, r, class: kind });
+    const turn = which % 3 === 2 ? `rotate(45 ${x} ${y})` : "";
+    return draw("rect", {
+      x: x - 0.9 * r,
+      y: y - 0.9 * r,
+      width: 1.8 * r,
+      height: 1.8 * r,
+      rx: 1,
+      class: kind,
+      transform: turn,
+    });
+  }
+
+  function legend(kinds) {
+    return make(
+      "ul",
+      { class: "kinds" },
+      ...kinds.map(({ words, part, all }, which) =>
+        make(
+          "li",
+          {},
+          make("span", { class: `part${part}`, "aria-hidden": "true", text: SHAPES[which % 3] }),
+          ` ${all.toLocaleString("en")} ${words}`,
+        ),
+      ),
+    );
+  }
+
+  function listed({ words, weight, all, list }) {
+    const summary = `${many(all, words.replace(/s$/, ""), words)}, weight ${weight.toFixed(2)} together`;
+    const body = make("tbody");
+    for (const one of list) {
+      const labels = labelsOf(one.place).map((label) => short(nodes.classes[label], 20));
+      const more = labels.length > 4 ? ` and ${labels.length - 4} more` : "";
+      body.append(
+        make(
+          "tr",
+          {},
+          make("td", {}, link(one.place)),
+          make("td", { class: "n", text: percent(one.weight) }),
+          make("td", { text: short(nodes.classes[nodes.top[one.place]], 20) }),
+          make("td", { text: labels.length ? labels.slice(0, 4).join(", ") + more : "empty" }),
+        ),
+      );
+    }
+    const head = make(
+      "tr",
+      {},
+      ...["Node", "Weight", "Most likely", "Set"].map((text) =>
+        make("th", { scope: "col", text, class: text === "Weight" ? "n" : "" }),
+      ),
+    );
+    const box = make("details", { class: "near" }, make("summary", { text: summary }));
+    box.open = list.length > 0 && list.length <= 8;
+    if (!list.length)
+      box.append(
+        make("p", { class: "why", text: "None: the node's own score takes this weight." }),
+      );
+    else
+      box.append(
+        make(
+          "div",
+          { class: "scroll", tabindex: "0", role: "region", "aria-label": words },
+          make("table", {}, make("thead", {}, head), body),
+        ),
+      );
+    if (list.length < all)
+      box.append(make("p", { class: "why", text: `The ${list.length} heaviest are listed.` }));
+    return box;
+  }
+
+  /* A node to begin with: the first found that has several labels and neighbours of all kinds. */
+  function telling() {
+    const all = (place) => nodes.near.every((name) => nodes["count " + name][place]);
+    return found.find((place) => nodes.size[place] > 1 && all(place)) ?? found[0];
+  }
+
+  // ---- Addresses ----
+
+  function follow(focus) {
+    if (!location.hash.startsWith("#node=")) return false;
+    let id;
+    try {
+      id = decodeURIComponent(location.hash.slice(6));
+    } catch {
+      id = location.hash.slice(6);
+    }
+    const place = nodes.place.get(id);
+    if (place !== undefined && place < nodes.carried) {
+      const heading = show(place);
+      if (focus) {
+        heading.focus({ preventScroll: true });
+        const { top } = heading.getBoundingClientRect();
+        if (top < 0 || top > innerHeight - 100) $("node").scrollIntoView();
+      }
+    } else {
+      current = -1;
+      const text =
+        nodes.carried < nodes.total
+          ? `There is no node ${short(id, 60)} among the ${nodes.carried.toLocaleString("en")} of ${nodes.total.toLocaleString("en")} nodes that this file carries. Ask for it by name when the report is written: --show, or show= in Python.`
+          : `There is no node ${short(id, 60)} in this graph.`;
+      $("node").replaceChildren(
+        make("h3", { id: "node-heading", tabindex: "-1", text: "No such node" }),
+        make("p", { role: "alert", text }),
+      );
+      list();
+    }
+    return true;
+  }
+
+  function listen() {
+    for (const kind of ["input", "change"]) $("filters").addEventListener(kind, search);
+    $("filters").addEventListener("reset", () => setTimeout(search)); // once the fields are reset
+    $("filters").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const wanted = $("find").value.trim();
+      const exact = nodes.place.get(wanted);
+      if (exact !== undefined && exact < nodes.carried) location.hash = hash(wanted);
+      else if (found.length) location.hash = hash(nodes.ids[found[0]]);
+      else location.hash = hash(wanted);
+    });
+    $("before").addEventListener("click", () => {
+      first -= PAGE;
+      list();
+    });
+    $("after").addEventListener("click", () => {
+      first += PAGE;
+      list();
+    });
+    window.addEventListener("hashchange", () => follow(true));
+  }
+
+  async function start() {
+    try {
+      nodes = await unpack($("data").textContent);
+    } catch (error) {
+      $("waiting").textContent = "This browser cannot unpack the nodes: a newer one can.";
+      return;
+    }
+    prepare();
+    search();
+    if (!follow(false) && found.length) show(telling());
+    listen();
+    $("waiting").hidden = true;
+    $("browser").hidden = false;
+    if (location.hash.startsWith("#node=")) $("node").scrollIntoView();
+    document.documentElement.dataset.ready = "yes";
+    performance.mark("nodes-ready");
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    $("waiting").textContent = "Unpacking the nodes …";
+    requestAnimationFrame(() => setTimeout(start)); // after the first paint
+  });
+})();
