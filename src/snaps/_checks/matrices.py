@@ -114,7 +114,8 @@ def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") 
             f"'{name}' must have shape ({num_nodes}, {num_nodes}), got {similarity.shape}"
         )
     matrix, diagonal = _checked(similarity, name)
-    matrix = matrix.astype(np.float64, copy=False)
+    if matrix.dtype != np.float64:
+        matrix = matrix.astype(np.float64)
     if matrix.nnz == 0:
         return matrix
     if not diagonal and _SMALL < matrix.data.min() and matrix.data.max() < _LARGE:
