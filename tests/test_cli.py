@@ -467,7 +467,8 @@ def test_demo(here, run):
     code, out, err = run("demo", "--nodes", 300, "--alpha", 0.1, "--out", "d", "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
-    assert [row["method"] for row in report["results"]] == ["APS", "RAPS", "DAPS", "SNAPS"]
+    methods = ["APS", "RAPS", "DAPS", "SNAPS", "Pooled"]
+    assert [row["method"] for row in report["results"]] == methods
     assert all(abs(row["coverage"] - 0.9) < 0.05 for row in report["results"])
     assert run("predict", "d/graph", "--alpha", 0.1, "--out", "again.parquet")[0] == 0
     assert read_sets("again.parquet") == read_sets("d/sets.parquet")
