@@ -26,7 +26,7 @@ fuzz: $(VENV)/.test
 # Files, commands and what they need, with the lowest versions allowed; without torch.
 test-lowest: $(LOWEST)/.test
 	SNAPS_DATA="$(DATA)" OPENBLAS_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(foreach name, \
-		files untrusted folder cli calibration matrices sorting pooled, tests/test_$(name).py)
+		files untrusted folder cli calibration matrices sorting, tests/test_$(name).py)
 
 # Processes that write are killed at fifty random moments each.
 kill: $(VENV)/.test

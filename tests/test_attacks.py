@@ -340,6 +340,15 @@ def test_extreme_features_count_like_others():
         )
 
 
+def test_means_of_the_largest_numbers_stay_numbers():
+    hub = [[0] * 3, [1, 2, 3]]  # a third rounds up in single precision
+    ones, most = np.ones((4, 2)), np.full((4, 2), np.finfo(float).max)
+    usual, extreme = (
+        snaps.structural_features(snaps.Graph(hub, x)).toarray() for x in (ones, most)
+    )
+    np.testing.assert_allclose(extreme, usual)
+
+
 def test_far_positions_of_few_sets_take_no_memory():
     sets = snaps.PredictionSets(np.ones((2, 3), bool), nodes=[5, 2_000_000_000])
     assert sets.num_nodes == 2_000_000_001
@@ -353,6 +362,15 @@ def test_swapped_bytes_are_put_right(tmp_path):
 
 def test_many_nodes_if_they_are_told_or_linked():
     assert snaps.Graph([[0], [10_000_001]], num_nodes=10_000_002).num_nodes == 10_000_002
+
+
+def test_a_saved_predictor_misses_what_is_gone(tmp_path):
+    """Features are not needed to load a predictor, only to predict as before."""
+    small.calibrated(snaps.Pooled(0.2, k=5)).save(tmp_path / "whole.snaps")
+    arrays = dict(np.load(tmp_path / "whole.snaps"))
+    arrays["z"] = arrays.pop("x")
+    np.savez(tmp_path / "x.npz", **arrays)
+    assert "'x' is missing or unknown" in complaint(snaps.load, tmp_path / "x.npz")
 
 
 def test_memory_that_ends_in_an_array_is_no_fault_of_the_array():

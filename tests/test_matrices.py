@@ -81,16 +81,32 @@ def test_odd_spellings_of_a_similarity_graph_change_nothing(make):
         (np.concatenate([near.data, near.data]) / 2, (np.tile(rows, 2), np.tile(near.indices, 2))),
         shape=near.shape,
     )
-    rows_twice = sp.csr_array(
-        (np.repeat(near.data, 2) / 2, np.repeat(near.indices, 2), 2 * near.indptr), near.shape
-    )
     zeros = sp.coo_array(
         (np.append(near.data, 0.0), (np.append(rows, 0), np.append(near.indices, 59))),
         shape=near.shape,
     )
     huge, tiny = near * 1e308, near * 1e-308
-    for odd in (twice, rows_twice, zeros, huge, tiny, near.tocsc(), near.tolil(), near.todok()):
+    for odd in (twice, zeros, huge, tiny, near.tocsc(), near.tolil(), near.todok()):
         np.testing.assert_allclose(scores(make(), similarity=odd), plain, rtol=1e-12)
+
+
+def test_entries_listed_twice_are_summed_and_the_diagonal_counts_nothing():
+    near = snaps.similarity_graph(FEATURES, 5)
+    plain = scores(snaps.SNAPS(0.2, k=5), similarity=near)
+    # Too much, and what is too much once more: by itself a negative entry would count as zero.
+    signs = sp.csr_array(
+        (np.outer(near.data, [1.5, -0.5]).ravel(), np.repeat(near.indices, 2), 2 * near.indptr),
+        near.shape,
+    )
+    loops = sp.csr_array(sp.coo_array(near) + sp.eye_array(NUM_NODES))
+    for odd in (signs, loops):
+        np.testing.assert_allclose(scores(snaps.SNAPS(0.2, k=5), similarity=odd), plain, rtol=1e-12)
+    table = sp.csr_array(FEATURES)
+    twice = sp.csr_array(
+        (np.repeat(table.data, 2) / 2, np.repeat(table.indices, 2), 2 * table.indptr), table.shape
+    )
+    found = snaps.similarity_graph(twice, 5)
+    np.testing.assert_array_equal(found.data, snaps.similarity_graph(table, 5).data)
 
 
 def test_extreme_weights_of_edges():

@@ -562,7 +562,7 @@ def test_known_nodes_of_another_role_are_refused():
 # ---- the tables ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", ["pooled", "pooled-parts", "pooled-labels"])
+@pytest.mark.parametrize("table", ["pooled", "pooled-models", "pooled-parts", "pooled-labels"])
 def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
     """On a made graph with a quick classifier in place of the trained models."""
     from snaps.reproduce import catalogue, render, runner
@@ -592,7 +592,7 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
     sizes = {row["method"]: row["size"] for row in result["rows"]}
     if table != "pooled-parts":
         assert sizes["Pooled"] < sizes["SNAPS"]
-    if table == "pooled":
+    if table in ("pooled", "pooled-models"):
         assert len(sizes) == 8 and "retrained, THR" in sizes
         remarks = " ".join(catalogue.find(table).remarks(result))
         assert "of the best retrained rival" in remarks and "of the first edition" in remarks

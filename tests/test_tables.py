@@ -80,7 +80,9 @@ def test_odd_tables(width, capsys, monkeypatch):
     assert printed(capsys, monkeypatch, width, ["name"], [[long]]).count("word") == 30
 
 
-@pytest.mark.parametrize("name", ["table1", "images", "pooled", "pooled-labels", "advice", "figure3"])
+@pytest.mark.parametrize(
+    "name", ["table1", "images", "pooled", "pooled-labels", "advice", "figure3"]
+)
 @pytest.mark.parametrize("width", [40, 60])
 def test_published_tables_keep_their_numbers(name, width, capsys, monkeypatch):
     result = json.loads((RESULTS / f"{name}.json").read_text())

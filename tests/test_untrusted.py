@@ -203,9 +203,9 @@ def test_too_little_memory_is_no_damage(tmp_path):
     small.change(folder, "nodes", features=lists)
     command = [sys.executable, "-c", SHORT_OF_MEMORY, str(path), str(folder), str(tiny)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    archive, table = run.stdout.splitlines()
+    archive, *table = run.stdout.splitlines()
     assert archive == f"True cannot read '{path}': there is not enough memory for it", run.stderr
-    assert "damaged" not in table
+    assert not any("damaged" in line for line in table)  # some pools of Arrow's hold enough
 
 
 def test_memory_is_one_line_of_a_command(monkeypatch, capsys, tmp_path):

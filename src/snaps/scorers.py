@@ -111,7 +111,7 @@ class Mixing:
         """The first pair of the grid with the smallest sets; averaged, that of many resamples."""
         from snaps.kernels.splitting import mixed_sizes
 
-        n, grid = len(tuning), np.array(self.grid)
+        n, grid = len(tuning.keys), np.array(self.grid)
         samples = None
         if self.averaged:
             draws = uniforms(0, hashes(self.seed, tuning.keys, RESAMPLE_STREAM), RESAMPLES)

@@ -30,6 +30,7 @@ EXPERIMENTS = {
     "cfgnn": "cfgnn",
     "heterophily": "heterophily",
     "pooled": "pooled",
+    "pooled-models": "pooled",
     "pooled-parts": "pooled_parts",
     "pooled-labels": "pooled_labels",
     "advice": "advice",

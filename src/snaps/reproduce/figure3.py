@@ -54,7 +54,7 @@ def evaluate_scores(
     share = tuning_part(nodes, spend, setting.as_authors)
     tune = pool[smallest(seed, data.graph.keys[pool], TUNE_STREAM, share)]
     rest = np.setdiff1d(pool, tune)
-    tuned = SNAPS(ALPHA, seed=seed).calibrate(
+    tuned = SNAPS(ALPHA, weights="minimum", seed=seed).calibrate(
         data.graph, logits, data.labels, rest, tune, near, logits=True
     )
     plain = SplitConformal(ALPHA, seed=seed).calibrate(

@@ -118,11 +118,9 @@ def evaluate_draw(
     ----------
     as_authors : bool
         Tune on as many nodes as there are training nodes, at most 500, as the authors do, instead
-        of on half of the budget, and take the weights with the smallest sets there.
+        of on half of the budget.
     """
     methods = {name: factory(alpha, seed) for name, factory in SUITES[suite].items()}
-    if as_authors:
-        methods = {name: _plainly_tuned(method) for name, method in methods.items()}
     return evaluate_methods(
         methods, dataset, logits, nodes, similarity, budget(dataset, suite, len(nodes.pool)),
         splits=splits, seed=seed, as_authors=as_authors,
@@ -150,9 +148,13 @@ def evaluate_methods(
     seed: int,
     as_authors: bool,
 ) -> dict[str, dict[str, float]]:
-    """Means over the splits, for each method; `spend` labels tune and calibrate it."""
+    """Means over the splits, for each method; `spend` labels tune and calibrate it.
+
+    Weights are tuned as in the paper: those with the smallest sets.
+    """
+    plain = {name: _plainly_tuned(method) for name, method in methods.items()}
     found = evaluate_splits(
-        methods, dataset.graph, logits, dataset.labels, nodes.pool, spend, splits, seed, similarity,
+        plain, dataset.graph, logits, dataset.labels, nodes.pool, spend, splits, seed, similarity,
         n_tune=tuning_part(nodes, spend, as_authors), logits=True,
     )  # fmt: skip
     out = {}
