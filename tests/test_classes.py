@@ -175,7 +175,11 @@ def test_text_is_never_a_number():
 
 
 @given(
-    st.lists(st.text(st.characters(exclude_characters="\0"), min_size=1), min_size=2, unique=True),
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1),
+        min_size=2,
+        unique=True,
+    ),
     st.data(),
 )
 def test_names_come_back(classes, data):
