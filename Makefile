@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
-DATA   := $(or $(SNAPS_DATA),$(wildcard ../shared/data))
+DATA   := $(or $(SNAPS_DATA),$(abspath $(wildcard ../shared/data)))
 
 LOWEST := .venv-lowest
 
