@@ -161,7 +161,7 @@ def test_progress_goes_to_stderr(words, both_paths, capsys):
 
 def test_threads_and_blocks_change_nothing(words, both_paths, monkeypatch):
     before = both_paths(lambda: similarity_graph(words, 7))
-    blocks = {"SPARSE_ROWS": 64, "SHARE": 37, "TILE_BYTES": 1 << 12, "BLOCK_BYTES": 1 << 14}
+    blocks = {"SPARSE_ROWS": 64, "SHARE": 37, "BLOCK_BYTES": 1 << 14}
     for name, value in blocks.items():
         monkeypatch.setattr(similarity, name, value)
     with limit_threads(1):
@@ -321,7 +321,7 @@ def test_update_gives_the_bits_of_a_search_from_scratch(kind, change, both_paths
         both_paths(lambda k=k: check_update(table, old_keys, new, keys, k))
         as_sparse = sp.csr_array(table), old_keys, sp.csr_array(new), keys, k
         both_paths(lambda case=as_sparse: check_update(*case))
-    for name, value in {"SPARSE_ROWS": 16, "SHARE": 5, "TILE_BYTES": 1 << 9}.items():
+    for name, value in {"SPARSE_ROWS": 16, "SHARE": 5}.items():
         monkeypatch.setattr(similarity, name, value)
     monkeypatch.setattr(similarity, "BLOCK_BYTES", 1 << 11)
     both_paths(lambda: check_update(table, old_keys, new, keys, 6))

@@ -24,6 +24,7 @@ RESAMPLE_STREAM = -8
 SHARES_STREAM = -9
 FOLD_STREAM = -10
 REPORT_STREAM = -11
+CELL_STREAM = -12
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:

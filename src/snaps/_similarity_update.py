@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import calm
-from snaps.similarity import assemble, check_k, csr_parts, no_neighbours, prepare, ranks
+from snaps.similarity import assemble, check_k, prepare, ranks
 
 Table = Any  # ndarray or csr_array
 
@@ -51,7 +51,7 @@ def extend(
      [0.  0.  0.8]
      [0.  0.8 0. ]]
     """
-    from snaps.kernels.similarity import carry_over
+    from snaps.kernels.similarity import carry_over, no_neighbours
 
     n = len(keys)
     found = no_neighbours(n, check_k(k, n))
@@ -67,13 +67,14 @@ def extend(
     for rows, waiting in ((came, whole), (lost, np.zeros(n, bool))):
         if len(rows):
             search(table, rows, np.arange(n), waiting, squares, rank, found, lambda count: None)
-    return assemble(*found)
+    return assemble(found)
 
 
 def _unchanged(
     old_features: Table, old_keys: np.ndarray, features: Table, keys: np.ndarray
 ) -> np.ndarray:
     """Where each node stood before; -1 if it is new or its features are."""
+    from snaps.kernels.matrices import csr_parts
     from snaps.kernels.similarity import same_rows
 
     same_kind = sp.issparse(old_features) == sp.issparse(features)

@@ -6,7 +6,6 @@ Left of the wall: nothing here knows a label or a role, so the guarantee holds w
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
-from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any
 
@@ -19,23 +18,45 @@ from snaps._checks import (
     check_integer,
     check_memory,
     check_nodes,
+    check_number,
     check_seed,
     plainly,
+    shown,
     to_numpy,
 )
 from snaps._checks.features import check_features
 from snaps._errors import SnapsError
 from snaps._progress import track
-from snaps._randomness import CANDIDATE_STREAM, node_keys, smallest
+from snaps._randomness import CANDIDATE_STREAM, CELL_STREAM, hashes, node_keys, smallest
+from snaps.kernels.threads import blocks, in_blocks
 
 Table = Any  # ndarray or csr_array
 
+METHODS = ("auto", "exact", "approximate")
 # Measured: one step through an inverted index takes as long as this many multiplications of a
 # dense product.
 STEP_COST = 40.0
+# "auto" is exact up to so many multiplications, some ten seconds of two processors.
+EXACT_COST = 1e12
 # A row's products with so many candidates stay in the cache; a thread takes so many rows at a time.
 SPARSE_ROWS, SHARE = 16384, 256
-BLOCK_BYTES, TILE_BYTES = 32 * 2**20, 16 * 2**20  # of dense features; of a thread's products
+BLOCK_BYTES, SHARE_DENSE = 32 * 2**20, 512
+
+
+class SimilarityGraph(sp.csr_array):
+    """A SciPy matrix that also says how it was made.
+
+    Attributes
+    ----------
+    method : str
+        "exact" or "approximate".
+    recall : float
+        Which share of the k most similar nodes was found, measured on a sample of 1000 nodes; 1 if
+        exact. An average: nodes at the border of a cluster fare worse.
+    """
+
+    method: str = "exact"
+    recall: float = 1.0
 
 
 @calm
@@ -43,39 +64,58 @@ def similarity_graph(
     features: Any,
     k: int = 20,
     *,
-    ids: Any = None,
+    method: str = "auto",
+    recall: float = 0.95,
     candidates: Any = None,
+    rows: Any = None,
+    ids: Any = None,
     seed: int = 0,
     progress: bool = False,
-) -> sp.csr_array:
-    """Find each node's `k` most similar nodes; exact, in time quadratic in the number of nodes.
+) -> SimilarityGraph:
+    """Find each node's `k` most similar nodes: exactly, in quadratic time, or most of them sooner.
 
-    Sparse features go through an inverted index, dense ones through blocked matrix products,
-    whichever is estimated to be faster; both return the same bits. Memory stays near the input,
-    the output and 200 MB.
+    The exact search takes sparse features through an inverted index and dense ones through blocked
+    matrix products, whichever is estimated to be faster; both return the same bits. The
+    approximate one divides the nodes into cells and looks only into those that matter, as many as
+    it takes to find the wanted share of the neighbours. Memory stays near the input, the output
+    and 200 MB; the approximate search takes a copy of the input more.
 
     Parameters
     ----------
     features : array or torch tensor (n, d), or SciPy sparse matrix
         Finite numbers. Scaling a row changes nothing.
     k : int, default 20
-        Neighbours a node, smaller than n.
-    ids : integers (n,), optional
-        Break ties, the smaller id first, and pick the candidates. Default: positions.
+        Neighbours per node, smaller than n.
+    method : "auto", "exact" or "approximate", default "auto"
+        "auto" is exact while that takes seconds, about 100,000 nodes with 100 features, and
+        approximate beyond. Where cells would save nothing, "approximate" is exact as well.
+    recall : float, default 0.95
+        The share of neighbours that the approximate search is to find; 1 asks for all of them.
     candidates : int, or array of positions, or mask (n,), optional
-        Only these nodes may be neighbours; they must be chosen without a look at who calibrates.
-        A number stands for so many random nodes, for graphs too large for the exact search: the
-        choice hashes `seed` and `ids`.
+        Only these nodes may be neighbours, found exactly; they must be chosen without a look at
+        who calibrates. A number stands for so many random nodes: the choice hashes `seed` and
+        `ids`.
+    rows : array of positions, or mask (n,), optional
+        Search for these nodes alone. The result then has a row for each of them, the same as
+        without `rows`.
+    ids : integers (n,), optional
+        Break ties, the smaller id first, and pick candidates and samples. Default: positions.
     seed : int, default 0
-        Used by a number of `candidates` alone.
+        Used by a number of `candidates` and by the approximate search.
     progress : bool, default False
-        Show a bar on stderr.
+        Show a bar on stderr, and the method that was picked.
 
     Returns
     -------
-    csr_array (n, n)
+    SimilarityGraph (n, n), a csr_array
         Row i: the cosines of i's neighbours, most similar first, only those above zero (1e-30, to
         be exact). A node is never its own neighbour; a row of zeros has none and is nobody's.
+        It carries the `method` and the measured `recall`.
+
+    Notes
+    -----
+    The result is the same for any number of threads and moves along with the nodes when these
+    change places with their ids.
 
     Examples
     --------
@@ -85,23 +125,61 @@ def similarity_graph(
      [0.  0.  0.8 0. ]
      [0.  0.8 0.  0. ]
      [0.  0.  0.  0. ]]
+    >>> similar.method, similar.recall
+    ('exact', 1.0)
     """
     table = check_features(features)
     n = table.shape[0]
     k = check_k(k, n)
+    recall = check_recall(recall)
+    show, seed = check_flag(progress, "progress"), check_seed(seed)
     keys = np.arange(n) if ids is None else _check_ids(ids, n)
-    near = np.arange(n)
-    if isinstance(candidates, Sized):
-        near = np.sort(check_nodes(candidates, "candidates", num_nodes=n))
-    elif candidates is not None:
-        count = check_integer(candidates, "candidates", low=1)
-        near = smallest(check_seed(seed), node_keys(keys), CANDIDATE_STREAM, count)
+    near, method = _check_candidates(candidates, keys, seed), check_method(method, candidates)
+    chosen = None if rows is None else check_nodes(rows, "rows", num_nodes=n)
+    asked = np.arange(n) if chosen is None else chosen
+    from snaps.kernels.similarity import no_neighbours
+
     table, squares, search = prepare(table)
-    found = no_neighbours(n, k)
-    with track(check_flag(progress, "progress"), "similarity", n * len(near)) as advance:
-        nobody = np.zeros(n, bool)
-        search(table, np.arange(n), near, nobody, squares, ranks(keys), found, advance)
-    return assemble(*found)
+    rank, found = ranks(keys), no_neighbours(n, k)
+    near = _without_twins(near, table, rank, k)
+    if _pick(method, candidates, table) == "approximate" and recall < 1:
+        from snaps._cells import search_cells
+
+        words = hashes(seed, node_keys(keys), CELL_STREAM)
+        with track(show, f"similarity (approximate, recall {recall:g})", len(asked)) as advance:
+            measured = search_cells(
+                table, asked, near, squares, rank, words, recall, search, found, advance
+            )
+        if measured is not None:
+            return assemble(found, chosen, "approximate", measured)
+    with track(show, "similarity (exact)", len(asked) * len(near)) as advance:
+        search(table, asked, near, np.zeros(n, bool), squares, rank, found, advance)
+    return assemble(found, chosen)
+
+
+def check_method(method: Any, candidates: Any = None) -> str:
+    """How to search; candidates are compared exactly."""
+    if not isinstance(method, str) or method not in METHODS:
+        raise SnapsError(f"'method' must be one of {', '.join(METHODS)}, got {shown(method)}")
+    if method == "approximate" and candidates is not None:
+        raise SnapsError("'method' must be 'auto' or 'exact' with candidates, got 'approximate'")
+    return method
+
+
+def check_recall(recall: Any) -> float:
+    """A share that can be asked for."""
+    return check_number(recall, "recall", low=0.5, high=1)
+
+
+def _check_candidates(candidates: Any, keys: np.ndarray, seed: int) -> np.ndarray:
+    """Who may be a neighbour, in ascending order."""
+    n = len(keys)
+    if candidates is None:
+        return np.arange(n)
+    if isinstance(candidates, Sized):
+        return np.sort(check_nodes(candidates, "candidates", num_nodes=n))
+    count = check_integer(candidates, "candidates", low=1)
+    return smallest(seed, node_keys(keys), CANDIDATE_STREAM, count)
 
 
 def check_k(k: Any, n: int) -> int:
@@ -133,14 +211,46 @@ def ranks(keys: np.ndarray) -> np.ndarray:
     return rank
 
 
+def _pick(method: str, candidates: Any, table: Table) -> str:
+    """How to search, by the work that an exact search would be."""
+    if method != "auto":
+        return method
+    small = candidates is not None or min(_costs(table)) <= EXACT_COST
+    return "exact" if small else "approximate"
+
+
+def _without_twins(near: np.ndarray, table: Table, rank: np.ndarray, k: int) -> np.ndarray:
+    """The candidates without those that have k + 1 twins of smaller ids: they are nobody's best."""
+    from snaps.kernels.matrices import csr_parts
+    from snaps.kernels.similarity import row_words, same_rows
+
+    arrays = csr_parts(table)
+    words = row_words(near, *arrays)
+    order = np.lexsort((rank[near], words))
+    words = words[order]
+    new = np.concatenate([[True], words[1:] != words[:-1]])
+    first = np.maximum.accumulate(np.where(new, np.arange(len(near)), 0))
+    late = np.flatnonzero(np.arange(len(near)) - first > k)
+    if not len(late):
+        return near
+    leader = np.full(table.shape[0], -1)
+    leader[near[order[late]]] = near[order[first[late]]]
+    return near[~same_rows(arrays, arrays, leader)[near]]
+
+
 def prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:
     """The table as the search needs it, its rows' squared norms, and the search."""
+    from snaps.kernels.matrices import csr_parts
     from snaps.kernels.similarity import row_sizes
 
     table = table.astype(np.float32 if table.dtype.itemsize <= 4 else np.float64, copy=False)
     if not sp.issparse(table):
         table = np.ascontiguousarray(table)
-    table, search = _choose_path(table)
+    by_index, by_products = _costs(table)
+    search = _search_dense if by_index > by_products else _search_sparse
+    if search is _search_sparse and not sp.issparse(table):
+        pieces = blocks(np.arange(len(table)), BLOCK_BYTES // table.shape[1])
+        table = sp.vstack([sp.csr_array(table[piece]) for piece in pieces], format="csr")
     squares, peaks = row_sizes(*csr_parts(table)[::2])
     extreme = (peaks > 0) & ~((squares > 1e-90) & (squares < 1e90))
     if extreme.any():
@@ -149,36 +259,37 @@ def prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:
     return table, squares, search
 
 
-def no_neighbours(n: int, k: int) -> tuple[np.ndarray, ...]:
-    """Room for k neighbours of each node: their cosines, who they are, how many."""
-    return np.empty((n, k)), np.empty((n, k), np.int32), np.zeros(n, np.int64)
-
-
-def assemble(sims: np.ndarray, nodes: np.ndarray, counts: np.ndarray) -> sp.csr_array:
-    """The lists as a matrix, in the memory of the lists."""
-    from snaps.kernels.similarity import close_gaps
-
-    if (counts < sims.shape[1]).any():
-        close_gaps(sims, nodes, counts)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    data, indices = sims.reshape(-1)[: indptr[-1]], nodes.reshape(-1)[: indptr[-1]]
-    small = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
-    return sp.csr_array((data, indices, indptr.astype(small)), shape=(len(counts), len(counts)))
-
-
-def _choose_path(table: Table) -> tuple[Table, Callable[..., None]]:
-    """Sparse or dense search, by cost, and the table in the form it needs."""
+def _costs(table: Table) -> tuple[float, float]:
+    """The multiplications that an inverted index and dense products amount to."""
     n, d = table.shape
     if sp.issparse(table):
         filled = np.bincount(table.indices, minlength=d)
     else:
-        blocks = _blocks(np.arange(n), BLOCK_BYTES // d)
-        filled = sum(np.count_nonzero(table[block], axis=0) for block in blocks)
-    if STEP_COST * np.square(filled, dtype=float).sum() > float(n) * n * d:
-        return table, _search_dense
-    if not sp.issparse(table):
-        table = sp.vstack([sp.csr_array(table[block]) for block in blocks], format="csr")
-    return table, _search_sparse
+        pieces = blocks(np.arange(n), BLOCK_BYTES // d)
+        filled = sum(np.count_nonzero(table[piece], axis=0) for piece in pieces)
+    return STEP_COST * np.square(filled, dtype=float).sum(), float(n) * n * d
+
+
+def assemble(
+    found: tuple[np.ndarray, ...],
+    rows: np.ndarray | None = None,
+    method: str = "exact",
+    recall: float = 1.0,
+) -> SimilarityGraph:
+    """The lists, or those of some rows, as a matrix in the memory of the lists."""
+    from snaps.kernels.similarity import close_gaps
+
+    sims, nodes, counts = found
+    if (counts < sims.shape[1]).any():
+        close_gaps(sims, nodes, counts)
+    n, indptr = len(counts), np.concatenate([[0], np.cumsum(counts)])
+    data, indices = sims.reshape(-1)[: indptr[-1]], nodes.reshape(-1)[: indptr[-1]]
+    small = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
+    graph = SimilarityGraph((data, indices, indptr.astype(small)), shape=(n, n))
+    if rows is not None:
+        graph = graph[rows]
+    graph.method, graph.recall = method, recall
+    return graph
 
 
 def _search_sparse(
@@ -196,11 +307,12 @@ def _search_sparse(
     Rows find their neighbours among the candidates, and candidates that are `waiting` theirs
     among the rows.
     """
+    from snaps.kernels.matrices import csr_parts
     from snaps.kernels.similarity import invert, search_sparse, settle_offers
 
     (n, d), arrays, lock = table.shape, csr_parts(table), Lock()
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
-    for block in _blocks(near, min(width, SPARSE_ROWS)):
+    for block in blocks(near, min(width, SPARSE_ROWS)):
         index = invert(block, *arrays, d)
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
         wanted = _limits(block, waiting, *found)
@@ -212,7 +324,7 @@ def _search_sparse(
                 with lock:
                     settle_offers(offers, squares, rank, *found)
 
-        _in_threads(search, rows, SHARE, len(block), advance)
+        in_blocks(search, rows, SHARE, advance, len(block))
 
 
 def _search_dense(
@@ -226,30 +338,28 @@ def _search_dense(
     advance: Callable[[int], None],
 ) -> None:
     """The same by products of blocks of unit rows in float32."""
-    from threadpoolctl import threadpool_limits
+    from snaps.kernels.matrices import csr_parts
+    from snaps.kernels.similarity import settle_offers, unit_rows
+    from snaps.kernels.tiles import new_lists, search_dense
 
-    from snaps.kernels.similarity import search_dense, settle_offers, unit_rows
+    (n, d), arrays, lock, k = table.shape, csr_parts(table), Lock(), found[0].shape[1]
+    known, signed = ((*arrays, squares), rank, found), bool(arrays[2].min(initial=0) < 0)
+    norms, place = np.sqrt(np.where(squares > 0, squares, 1.0)), np.full(n, -1)
+    for block in blocks(near, BLOCK_BYTES // (4 * d)):
+        place[block] = np.arange(len(block))
+        right = unit_rows(block, *arrays, norms, d)
+        candidates = block, right, _limits(block, waiting, *found)
 
-    d, arrays, lock = table.shape[1], csr_parts(table), Lock()
-    common = (d, arrays[2].min() < 0, *arrays, squares, rank, *found)
-    norms = np.sqrt(np.where(squares > 0, squares, 1.0))
-    for block in _blocks(near, BLOCK_BYTES // (4 * d)):
-        right = unit_rows(block, *arrays, norms, d).T
-        candidates = block, _limits(block, waiting, *found)
-
-        def search(
-            share: np.ndarray, right: np.ndarray = right, candidates: tuple = candidates
-        ) -> None:
-            tile = unit_rows(share, *arrays, norms, d) @ right
-            offers = search_dense(tile, share, *candidates, *common)
+        def search(share: np.ndarray, candidates: tuple = candidates) -> None:
+            lists = new_lists(share, place[share], k, known[0], signed)
+            left = unit_rows(share, *arrays, norms, d)
+            offers = search_dense(share, left, *candidates, known, lists)
             if len(offers[0]):
                 with lock:
                     settle_offers(offers, squares, rank, *found)
 
-        # One thread a product: with all of them in each, they would wait for one another.
-        with threadpool_limits(1, user_api="blas"):
-            most = TILE_BYTES // (4 * len(block))
-            _in_threads(search, rows, most, len(block), advance)
+        in_blocks(search, rows, SHARE_DENSE, advance, len(block))
+        place[block] = -1
 
 
 def _limits(
@@ -266,32 +376,6 @@ def _limits(
     return np.where(waiting[block], last, np.inf)
 
 
-def _in_threads(
-    search: Callable[[np.ndarray], None],
-    rows: np.ndarray,
-    most: int,
-    num_near: int,
-    advance: Callable[[int], None],
-) -> None:
-    """Search the rows, at most `most` at a time, in threads of our own."""
-    from snaps.kernels.threads import num_threads
-
-    workers = num_threads()
-    shares = _blocks(rows, min(most, len(rows) // (4 * workers) + 1))
-    with ThreadPoolExecutor(workers) as pool:
-        for share, _ in zip(shares, pool.map(search, shares), strict=True):
-            advance(len(share) * num_near)
-
-
-def csr_parts(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The table as the kernels see it: CSR, without columns if dense."""
-    if sp.issparse(table):
-        cols = table.indices.astype(np.int32, copy=False).view(np.uint32)
-        return table.indptr.astype(np.int64), cols, table.data
-    n, d = table.shape
-    return np.arange(0, n * d + 1, d), np.empty(0, np.uint32), table.reshape(-1)
-
-
 def _scale(table: Table, exponents: np.ndarray) -> Table:
     """Multiply rows by powers of two, which changes no cosine and no rounding."""
     if sp.issparse(table):
@@ -299,7 +383,3 @@ def _scale(table: Table, exponents: np.ndarray) -> Table:
         data = np.ldexp(table.data, by_value)
         return sp.csr_array((data, table.indices, table.indptr), shape=table.shape)
     return np.ldexp(table, exponents[:, None])
-
-
-def _blocks(rows: np.ndarray, width: int) -> list[np.ndarray]:
-    return [rows[start : start + width] for start in range(0, len(rows), max(width, 1))]

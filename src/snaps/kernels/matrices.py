@@ -1,10 +1,22 @@
-"""A look at the structure of sparse matrices."""
+"""Matrices as the loops see them, and looks at their structure."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import scipy.sparse as sp
 
 from snaps.kernels.compiling import loop
+
+
+def csr_parts(table: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A table as CSR arrays, without columns if it is dense."""
+    if sp.issparse(table):
+        cols = table.indices.astype(np.int32, copy=False).view(np.uint32)
+        return table.indptr.astype(np.int64), cols, table.data
+    n, d = table.shape
+    return np.arange(0, n * d + 1, d), np.empty(0, np.uint32), table.reshape(-1)
 
 
 @loop

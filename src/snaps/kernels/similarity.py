@@ -15,13 +15,23 @@ which candidates may such a row be among the best? `wanted` has the cosine that 
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
+from snaps.kernels import hashing
 from snaps.kernels.compiling import loop
+
+_mix = njit(inline="always")(hashing.mix)
+_GOLDEN = hashing.GOLDEN
 
 STEP = 64  # candidates that one vectorised test rules out at a time
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
 FEW = 2  # a row that takes fewer steps than candidates / FEW keeps a list of those it meets
 TINY = 1e-30  # smaller cosines count as zero: float32 could lose them
+
+
+def no_neighbours(n, k):
+    """Room for k neighbours of each node: their cosines, who they are, how many."""
+    return np.empty((n, k)), np.empty((n, k), np.int32), np.zeros(n, np.int64)
 
 
 @loop
@@ -35,6 +45,21 @@ def row_sizes(ptr, vals):
             squares[i] += value * value
             peaks[i] = max(peaks[i], abs(value))
     return squares, peaks
+
+
+@loop
+def row_words(rows, ptr, cols, vals):
+    """A hash of each row's values: rows that are equal have the same."""
+    words = np.empty(len(rows), np.uint64)
+    for r in range(len(rows)):
+        word, start = _GOLDEN, ptr[rows[r]]
+        for p in range(start, ptr[rows[r] + 1]):
+            value = np.float64(vals[p])
+            if value != 0:
+                column = np.uint64(cols[p] if len(cols) else p - start)
+                word = _mix((word ^ value.view(np.uint64)) + column * _GOLDEN)
+        words[r] = word
+    return words
 
 
 @loop
@@ -87,11 +112,11 @@ def place_of(node, near):
 
 
 @loop
-def shortlist(approx, k, low, error, places):
-    """Write the places that may hold one of the k largest above `low`; return how many."""
-    m, lanes = len(approx), 8 * k
+def lower_bound(approx, k, low):
+    """What at least k of these exceed, or `low`: close to the k-th largest, far sooner."""
+    lanes = 8 * k
     tops = np.full(lanes, -2, np.float32)
-    for start in range(0, m, lanes):
+    for start in range(0, len(approx), lanes):
         part = approx[start : start + lanes]
         for lane in range(len(part)):
             tops[lane] = np.fmax(part[lane], tops[lane])
@@ -109,10 +134,15 @@ def shortlist(approx, k, low, error, places):
                 break
         else:
             beyond = middle
-    low = max(low, bound - 2 * error)
-    limit, count = np.float32(low), 0
-    for start in range(0, m, STEP):
-        stop = min(start + STEP, m)
+    return bound
+
+
+@loop
+def shortlist(approx, k, low, error, places):
+    """Write the places that may hold one of the k largest above `low`; return how many."""
+    limit, count = np.float32(max(low, lower_bound(approx, k, low) - 2 * error)), 0
+    for start in range(0, len(approx), STEP):
+        stop = min(start + STEP, len(approx))
         hits = 0
         for j in range(start, stop):
             hits += approx[j] > limit
@@ -262,61 +292,6 @@ def search_sparse(
         settle(i, found, who, products, squares, rank, sims, nodes, counts)
         if not few:
             dots[:] = 0
-    return offers[0][:made], offers[1][:made], offers[2][:made]
-
-
-@loop
-def dot_product(row, ptr, cols, vals, j):
-    """Product of a dense row and row j."""
-    total, start = 0.0, ptr[j]
-    if len(cols) == 0:
-        for p in range(start, ptr[j + 1]):
-            total += row[p - start] * vals[p]
-    else:
-        for p in range(start, ptr[j + 1]):
-            total += row[cols[p]] * vals[p]
-    return total
-
-
-@loop
-def search_dense(
-    tile, rows, near, wanted, width, signed, ptr, cols, vals, squares, rank, sims, nodes, counts
-):
-    """Compare `rows` with the candidates `near`: `tile` has their cosines.
-
-    Those are approximate, so whoever is near enough is compared once more, properly.
-    """
-    m, k = len(near), sims.shape[1]
-    places, who, products = np.empty(m + 1, np.int64), np.empty(m, np.int64), np.empty(m)
-    row = np.zeros(width)
-    offers, made = no_offers(len(rows) * len(wanted)), 0
-    for r in range(len(tile)):
-        i = rows[r]
-        start, end = ptr[i], ptr[i + 1]
-        # The factors are rounded once each, their products and sums once a term (zeros are
-        # exact); two more make room for what float64 and the limits themselves round.
-        error = np.expm1((end - start + 4) * UNIT)
-        floor = -error if signed else 0.0
-        low = max(floor, sims[i, k - 1] - error) if counts[i] == k else floor
-        place = place_of(i, near)
-        if place < m:
-            tile[r, place] = -2
-        if squares[i] == 0:
-            continue
-        for p in range(start, end):
-            row[cols[p] if len(cols) else p - start] = vals[p]
-        found = takers(tile[r], wanted, floor, error, places)
-        for c in range(made, made + found):
-            j = near[places[c - made]]
-            offers[0][c], offers[1][c] = j, i
-            offers[2][c] = dot_product(row, ptr, cols, vals, j)
-        made += found
-        found = shortlist(tile[r], k, low, error, places)
-        for c in range(found):
-            who[c] = near[places[c]]
-            products[c] = dot_product(row, ptr, cols, vals, who[c])
-        settle(i, found, who, products, squares, rank, sims, nodes, counts)
-        row[:] = 0
     return offers[0][:made], offers[1][:made], offers[2][:made]
 
 

@@ -15,6 +15,8 @@ from itertools import pairwise
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
 
 
@@ -63,6 +65,32 @@ def in_shares(loop: Callable[..., Any], count: int, least: int, *arguments: Any)
     work()
     for other in others:
         other.result()
+
+
+def blocks(rows: np.ndarray, width: int) -> list[np.ndarray]:
+    """Rows in pieces of so many."""
+    return [rows[start : start + width] for start in range(0, len(rows), max(width, 1))]
+
+
+def in_blocks(
+    work: Callable[[np.ndarray], None],
+    rows: np.ndarray,
+    most: int,
+    advance: Callable[[int], None],
+    weight: int = 1,
+) -> None:
+    """Do the work for all rows, at most `most` at a time, with one thread per BLAS product.
+
+    With all threads in each product, they would wait for one another. A row counts as progress by
+    its weight.
+    """
+    from threadpoolctl import threadpool_limits
+
+    workers = num_threads()
+    shares = blocks(rows, min(most, len(rows) // (4 * workers) + 1))
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+        for share, _ in zip(shares, pool.map(work, shares), strict=True):
+            advance(len(share) * weight)
 
 
 _pool: list[ThreadPoolExecutor] = []

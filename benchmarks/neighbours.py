@@ -1,0 +1,219 @@
+"""Approximate neighbours against faiss, pynndescent and scikit-learn at the same recall."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import faiss
+import numpy as np
+from pynndescent import NNDescent
+from sklearn.neighbors import NearestNeighbors
+
+import snaps
+from snaps.kernels.threads import num_threads
+
+K = 20
+RECALLS = (0.95, 0.99)
+SIZES = {"small": ((30_000, 64),), "full": ((169_343, 128), (400_000, 64))}
+SAMPLE = 1000  # rows whose true neighbours are known
+PART = 50  # scikit-learn's exact search is timed on one of so many rows
+Row = dict[str, float | str]
+
+
+def clusters(n: int, d: int) -> np.ndarray:
+    """Sixty Gaussian clusters."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((60, d), dtype=np.float32)
+    return centres[rng.integers(60, size=n)] + rng.standard_normal((n, d), dtype=np.float32)
+
+
+def spectrum(n: int, d: int) -> np.ndarray:
+    """No clusters; the j-th column has variance 1 / j."""
+    rng = np.random.default_rng(0)
+    decay = 1 / np.sqrt(np.arange(1, d + 1, dtype=np.float32))
+    return rng.standard_normal((n, d), dtype=np.float32) * decay
+
+
+DATA: dict[str, Callable[[int, int], np.ndarray]] = {"clusters": clusters, "spectrum": spectrum}
+
+
+@dataclass
+class Task:
+    """Unit rows, and the true neighbours of a sample of them."""
+
+    unit: np.ndarray
+    sample: np.ndarray
+    truth: np.ndarray
+
+    @classmethod
+    def of(cls, features: np.ndarray) -> Task:
+        unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+        sample = np.sort(np.random.default_rng(1).choice(len(unit), SAMPLE, replace=False))
+        exact = snaps.similarity_graph(features, K, method="exact", rows=sample)
+        return cls(unit, sample, exact.indices.reshape(SAMPLE, K))
+
+    def recall(self, found: np.ndarray) -> float:
+        """Which share of the sample's true neighbours is among those found; -1: nobody."""
+        return float((found[:, :, None] == self.truth[:, None, :]).any(axis=1).mean())
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = work()
+    return result, time.perf_counter() - wall, time.process_time() - cpu
+
+
+def ours(task: Task, features: np.ndarray, goal: float) -> tuple[float, float, float]:
+    """Recall on the sample, seconds, processor seconds."""
+    graph, wall, cpu = _timed(
+        lambda: snaps.similarity_graph(features, K, method="approximate", recall=goal)
+    )
+    found = np.full((SAMPLE, K), -1)
+    for r, i in enumerate(task.sample):
+        row = graph.indices[graph.indptr[i] : graph.indptr[i + 1]]
+        found[r, : len(row)] = row
+    return task.recall(found), wall, cpu
+
+
+def _without_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The first K that are not the row itself."""
+    order = np.argsort(found == rows[:, None], axis=1, kind="stable")
+    return np.take_along_axis(found, order, axis=1)[:, :K]
+
+
+def _steps(first: float, factor: float, last: float) -> Iterator[int]:
+    value = first
+    while value <= last:
+        yield int(value)
+        value = max(value * factor, value + 1)
+
+
+def faiss_ivf(task: Task, goals: tuple[float, ...]) -> dict[float, tuple[float, float, float]]:
+    """Build once; for each goal the fewest probes that reach it, then all rows."""
+    n, d = task.unit.shape
+    cells = int(np.sqrt(n))
+
+    def build() -> Any:
+        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(d), d, cells, faiss.METRIC_INNER_PRODUCT)
+        index.train(task.unit[:: max(1, n // (40 * cells))])
+        index.add(task.unit)
+        return index
+
+    index, *built = _timed(build)
+
+    def set_effort(value: int) -> None:
+        index.nprobe = value
+
+    return _search_all(task, goals, index, built, set_effort, _steps(1, 1.15, cells))
+
+
+def faiss_hnsw(task: Task, goals: tuple[float, ...]) -> dict[float, tuple[float, float, float]]:
+    """The same with the effort of a search in a navigable graph."""
+
+    def build() -> Any:
+        index = faiss.IndexHNSWFlat(task.unit.shape[1], 16, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = 60
+        index.add(task.unit)
+        return index
+
+    index, *built = _timed(build)
+
+    def set_effort(value: int) -> None:
+        index.hnsw.efSearch = value
+
+    return _search_all(task, goals, index, built, set_effort, _steps(K + 1, 1.15, 2000))
+
+
+def _search_all(
+    task: Task,
+    goals: tuple[float, ...],
+    index: Any,
+    built: list[float],
+    set_effort: Callable[[int], None],
+    efforts: Iterator[int],
+) -> dict[float, tuple[float, float, float]]:
+    results, effort, reached = {}, next(efforts), 0.0
+    for goal in goals:
+        while True:
+            set_effort(effort)
+            found = index.search(task.unit[task.sample], K + 1)[1]
+            reached = task.recall(_without_self(found, task.sample))
+            if reached >= goal:
+                break
+            effort = next(efforts)
+        _, wall, cpu = _timed(lambda: index.search(task.unit, K + 1))
+        results[goal] = reached, built[0] + wall, built[1] + cpu
+    return results
+
+
+def pynndescent(task: Task, goals: tuple[float, ...]) -> dict[float, tuple[float, float, float]]:
+    """Longer lists until the first K of them reach the goal."""
+    results: dict[float, tuple[float, float, float]] = {}
+    for length in (K + 1, 26, 32, 40, 50, 60, 75, 90):
+        index, wall, cpu = _timed(
+            lambda length=length: NNDescent(
+                task.unit, metric="cosine", n_neighbors=length, random_state=0, n_jobs=num_threads()
+            )
+        )
+        found = index.neighbor_graph[0][task.sample]
+        reached = task.recall(_without_self(found, task.sample))
+        for goal in goals:
+            if goal not in results and reached >= goal:
+                results[goal] = reached, wall, cpu
+        if len(results) == len(goals):
+            break
+    return results
+
+
+def scikit_learn(task: Task) -> float:
+    """Seconds of the exact search, from those of some of the rows."""
+    search = NearestNeighbors(n_neighbors=K + 1, algorithm="brute", n_jobs=num_threads())
+    search.fit(task.unit)
+    _, wall, _ = _timed(lambda: search.kneighbors(task.unit[::PART]))
+    return wall * PART
+
+
+RIVALS = {"faiss IVF": faiss_ivf, "faiss HNSW": faiss_hnsw, "pynndescent": pynndescent}
+
+
+def run(size: str) -> list[Row]:
+    """One row per shape, kind of data and wanted recall."""
+    faiss.omp_set_num_threads(num_threads())
+    small = clusters(6000, 16)
+    snaps.similarity_graph(small, K, method="approximate")  # compiles
+    NNDescent(small, metric="cosine", n_neighbors=K, n_jobs=num_threads())
+    rows: list[Row] = []
+    for n, d in SIZES[size]:
+        for kind, make in DATA.items():
+            features = make(n, d)
+            task = Task.of(features)
+            us = {goal: ours(task, features, goal) for goal in RECALLS}
+            them = {name: rival(task, RECALLS) for name, rival in RIVALS.items()}
+            exact = scikit_learn(task)
+            for goal in RECALLS:
+                best = min(us[goal], ours(task, features, goal), key=lambda result: result[1])
+                rows.append(_row(f"{n:,} x {d}", kind, goal, best, them, exact))
+    return rows
+
+
+def _row(shape: str, kind: str, goal: float, us: tuple, them: dict, exact: float) -> Row:
+    recall, wall, cpu = us
+    row: Row = {"nodes x features": shape, "data": kind, "wanted": goal}
+    row |= {"recall": f"{recall:.4f}", "snaps s": wall, "snaps cpu s": cpu}
+    best_wall, best_cpu = [], []
+    for name, results in them.items():
+        if goal in results:
+            reached, their_wall, their_cpu = results[goal]
+            row[f"{name} s"] = f"{their_wall:.3g} ({reached:.3f})"
+            row[f"{name} cpu s"] = f"{their_cpu:.3g}"
+            best_wall.append(their_wall)
+            best_cpu.append(their_cpu)
+        else:
+            row |= {f"{name} s": "not reached", f"{name} cpu s": ""}
+    row["best / snaps"] = min(best_wall) / wall
+    row["best / snaps, cpu"] = min(best_cpu) / cpu
+    row["sklearn exact s"] = exact
+    return row

@@ -1,0 +1,260 @@
+"""Approximate neighbours: the recall that was asked for, and what must not change a bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import snaps
+from snaps import _cells, similarity
+from snaps.kernels.threads import limit_threads
+from snaps.similarity import similarity_graph
+
+K, N = 10, 6000
+
+
+def clusters(rng, n=N):
+    centres = rng.normal(size=(12, 16))
+    return (centres[rng.integers(12, size=n)] + rng.normal(size=(n, 16))).astype(np.float32)
+
+
+def spectrum(rng, n=N):
+    return rng.normal(size=(n, 24)) / np.sqrt(np.arange(1, 25))
+
+
+def duplicates(rng):
+    """Three in ten are copies of one row, as many of some others."""
+    table = clusters(rng)
+    table[: 3 * N // 10] = table[-1]
+    table[3 * N // 10 : 6 * N // 10] = table[rng.integers(6 * N // 10, N, size=3 * N // 10)]
+    return rng.permuted(table, axis=0)
+
+
+def one_cluster(rng):
+    """Nine in ten lie close together."""
+    table = spectrum(rng)
+    table[N // 10 :] = table[0] + 0.02 * table[N // 10 :]
+    return table
+
+
+def zeros(rng):
+    table = spectrum(rng)
+    table[rng.random(N) < 0.5] = 0
+    return table
+
+
+def words(rng):
+    """Documents on thirty topics, of 25 words out of 2000."""
+    topic = rng.integers(30, size=N)
+    own = rng.integers(2000, size=(30, 60))[topic[:, None], rng.integers(60, size=(N, 20))]
+    columns = np.hstack([own, rng.integers(2000, size=(N, 5))])
+    table = sp.csr_array((np.ones(25 * N), columns.ravel(), np.arange(0, 25 * N + 1, 25)))
+    table.sum_duplicates()
+    return table
+
+
+KINDS = {f.__name__: f for f in (clusters, spectrum, duplicates, one_cluster, zeros, words)}
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {name: make(np.random.default_rng(3)) for name, make in KINDS.items()}
+
+
+@pytest.fixture(autouse=True)
+def small_cells(monkeypatch):
+    """Let a few thousand nodes pass for many."""
+    monkeypatch.setattr(_cells, "ENOUGH", 100)
+    monkeypatch.setattr(_cells, "WORTH", 0.9)
+
+
+def approximate(table, recall=0.95, **options):
+    graph = similarity_graph(table, K, method="approximate", recall=recall, **options)
+    assert graph.method == "approximate"
+    return graph
+
+
+def same(one, other):
+    return one.shape == other.shape and all(
+        np.array_equal(getattr(one, part), getattr(other, part))
+        for part in ("indptr", "indices", "data")
+    )
+
+
+def share_found(graph, exact):
+    """The share of the exact search's cosines that a graph has; ties count whoever they are."""
+    hits = 0
+    for i in range(graph.shape[0]):
+        true = exact.data[exact.indptr[i] : exact.indptr[i + 1]]
+        found = graph.data[graph.indptr[i] : graph.indptr[i + 1]]
+        hits += min((found >= true.min(initial=2)).sum(), len(true))
+    return hits / exact.nnz
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_finds_the_wanted_share(kind, tables):
+    exact = similarity_graph(tables[kind], K, method="exact")
+    assert (exact.method, exact.recall) == ("exact", 1.0)
+    for recall in (0.8, 0.95):
+        graph = approximate(tables[kind], recall)
+        found = share_found(graph, exact)
+        assert found > recall - 0.015
+        assert abs(graph.recall - found) < 0.015
+    if kind == "spectrum":  # the others are found too easily
+        assert share_found(approximate(tables[kind], 0.8), exact) < 0.82
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_that_is_found_is_true(kind, tables):
+    """The cosines are right and in order, and nobody is met twice."""
+    graph, table = approximate(tables[kind]), tables[kind]
+    table = table.toarray() if sp.issparse(table) else table.astype(np.float64)
+    norms = np.linalg.norm(table, axis=1)
+    for i in range(0, N, 61):
+        row = slice(graph.indptr[i], graph.indptr[i + 1])
+        who, cosines = graph.indices[row], graph.data[row]
+        assert len(set(who.tolist()) - {i}) == len(who)
+        order = np.lexsort((who, -cosines))
+        assert np.array_equal(order, np.arange(len(who)))
+        np.testing.assert_allclose(cosines, table[who] @ table[i] / (norms[who] * norms[i]), 1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nodes_threads_and_blocks_may_change_places(kind, tables, monkeypatch):
+    table, rng = tables[kind], np.random.default_rng(4)
+    ids = rng.permutation(10 * N)[:N]
+    before = approximate(table, ids=ids)
+    monkeypatch.setattr(_cells, "BLOCK", 777)
+    with limit_threads(1):
+        assert same(approximate(table, ids=ids), before)
+    order = rng.permutation(N)
+    with limit_threads(3):
+        after = approximate(table[order], ids=ids[order])
+    assert after.recall == before.recall
+    for new in range(0, N, 7):
+        old = order[new]
+        row = slice(before.indptr[old], before.indptr[old + 1])
+        moved = slice(after.indptr[new], after.indptr[new + 1])
+        assert np.array_equal(order[after.indices[moved]], before.indices[row])
+        assert np.array_equal(after.data[moved], before.data[row])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_rows_are_the_same_as_among_all(kind, tables):
+    rows = np.random.default_rng(5).permutation(N)[:50]
+    table = tables[kind]
+    assert same(approximate(table, rows=rows), approximate(table)[rows])
+    some = similarity_graph(table, K, rows=rows, candidates=500)
+    assert some.shape == (50, N)
+    assert same(some, similarity_graph(table, K, candidates=500)[rows])
+
+
+def test_another_seed_draws_other_samples(tables):
+    one, other = approximate(tables["spectrum"]), approximate(tables["spectrum"], seed=1)
+    assert not same(one, other)
+    assert abs(one.recall - other.recall) < 0.01
+
+
+def test_the_method_is_picked_by_size(tables, monkeypatch, capsys):
+    table = tables["clusters"]
+    assert similarity_graph(table, K).method == "exact"
+    monkeypatch.setattr(similarity, "EXACT_COST", 0.0)
+    assert similarity_graph(table, K).method == "approximate"
+    assert similarity_graph(table, K, method="exact").method == "exact"
+    assert similarity_graph(table, K, recall=1).method == "exact"
+    assert similarity_graph(table, K, candidates=300).method == "exact"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_bar_says_what_was_picked(tables, monkeypatch):
+    labels = []
+
+    def noted(show, label, total):
+        labels.append(label)
+        return track(show, label, total)
+
+    track = similarity.track
+    monkeypatch.setattr(similarity, "track", noted)
+    similarity_graph(tables["clusters"], K, recall=0.9, method="approximate", progress=True)
+    similarity_graph(tables["clusters"], K)
+    assert labels == ["similarity (approximate, recall 0.9)", "similarity (exact)"]
+
+
+def test_what_cells_cannot_speed_up_is_searched_exactly(tables, monkeypatch):
+    few = tables["clusters"][:300]
+    assert similarity_graph(few, K, method="approximate").method == "exact"
+    monkeypatch.setattr(_cells, "WORTH", 0.01)
+    exact = similarity_graph(tables["spectrum"], K, method="exact")
+    found = similarity_graph(tables["spectrum"], K, method="approximate", recall=0.99)
+    assert found.method == "exact"
+    assert same(found, exact)
+
+
+@pytest.mark.parametrize("table", [np.zeros((900, 3)), np.ones((900, 3)), sp.csr_array((900, 600))])
+def test_nothing_to_tell_apart(table):
+    exact = similarity_graph(table, 2, method="exact")
+    assert same(similarity_graph(table, 2, method="approximate"), exact)
+
+
+def test_many_twins_change_nothing_but_the_time():
+    """Beyond k + 1 twins nobody is looked at; ties still go to the smallest ids."""
+    rng = np.random.default_rng(6)
+    table = rng.integers(0, 3, size=(40, 4))[rng.integers(40, size=700)]
+    ids = rng.permutation(700)
+    unit = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
+    for features in (table, sp.csr_array(table)):
+        graph = similarity_graph(features, 3, ids=ids)
+        for i in range(0, 700, 13):
+            cosine = np.round(unit @ unit[i], 9)
+            best = sorted((-c, ids[j], j) for j, c in enumerate(cosine) if j != i and c > 0)[:3]
+            row = graph.indices[graph.indptr[i] : graph.indptr[i + 1]]
+            assert row.tolist() == [j for *_, j in best]
+
+
+MEMORY = """
+from pathlib import Path
+import numpy as np
+from snaps import similarity_graph
+
+def peak():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+table = np.random.default_rng(0).normal(size=(40_000, 16)).astype(np.float32)
+table /= np.sqrt(np.arange(1, 17))
+similarity_graph(table[:8000], 5, method="approximate")
+before = peak()
+graph = similarity_graph(table, 5, method="approximate")
+print(graph.method, peak() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_is_far_below_the_square():
+    command = [sys.executable, "-c", MEMORY]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    method, extra = done.stdout.split()
+    assert method == "approximate"
+    assert float(extra) < 150  # n^2 products would take 6 GB
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "fast"}, "'method' must be one of auto, exact, approximate, got 'fast'"),
+        ({"method": None}, "'method' must be one of auto, exact, approximate, got None"),
+        ({"recall": 1.5}, "'recall' must be a number from 0.5 to 1, got 1.5"),
+        ({"recall": "all"}, "'recall' must be a number from 0.5 to 1, got 'all'"),
+        ({"rows": [7]}, "'rows'"),
+        (
+            {"method": "approximate", "candidates": 2},
+            "'method' must be 'auto' or 'exact' with candidates, got 'approximate'",
+        ),
+    ],
+)
+def test_complaints(arguments, message):
+    with pytest.raises(snaps.SnapsError, match=message):
+        similarity_graph(np.eye(5), 1, **arguments)
