@@ -258,3 +258,71 @@ def test_memory_is_far_below_the_square():
 def test_complaints(arguments, message):
     with pytest.raises(snaps.SnapsError, match=message):
         similarity_graph(np.eye(5), 1, **arguments)
+
+
+# ---- estimators and commands
+
+
+@pytest.fixture(scope="module")
+def made():
+    from snaps.datasets import make_graph
+    from snaps.models import smoothed_regression
+
+    data = make_graph(5000, 4, seed=1)
+    return data, smoothed_regression(data.graph, data.labels, np.arange(200))
+
+
+def test_estimators_say_how_they_looked(made, tmp_path):
+    data, probs = made
+    rest = {"nodes": np.arange(200, 900), "known_nodes": np.arange(200)}
+    for kind in (snaps.SNAPS, snaps.Pooled):
+        known = rest if kind is snaps.Pooled else {"nodes": rest["nodes"]}
+        cp = kind(0.1, neighbours="approximate", recall=0.8)
+        cp.calibrate(data.graph, probs, data.labels, **known)
+        assert cp.neighbours_["similar"]["method"] == "approximate"
+        assert cp.neighbours_["similar"]["recall"] > 0.79
+        cp.save(tmp_path / "kept.npz", data=True)
+        again = snaps.load(tmp_path / "kept.npz")
+        assert again.neighbours_ == cp.neighbours_
+        assert again.get_params() == cp.get_params()
+        assert np.array_equal(again.scores_, cp.scores_)
+
+
+def test_candidates_of_an_estimator(made):
+    data, probs = made
+    near = similarity_graph(data.graph.features, 20, ids=data.graph.keys, candidates=300)
+    nodes = np.arange(200, 900)
+    one = snaps.SNAPS(0.1, candidates=300).calibrate(data.graph, probs, data.labels, nodes)
+    other = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, nodes, similarity=near)
+    assert np.array_equal(one.scores_, other.scores_)
+    assert one.neighbours_ == {"similar": {"method": "exact", "recall": 1.0}}
+    assert other.neighbours_ == {}
+    grown = one.recalibrate(data.graph, probs, data.labels)
+    assert np.array_equal(grown.scores_, other.scores_)
+
+
+def test_an_approximate_graph_is_not_updated_but_made_anew(made):
+    data, probs = made
+    nodes = np.arange(200, 900)
+    cp = snaps.SNAPS(0.1, neighbours="approximate", recall=0.8)
+    cp.calibrate(data.graph, probs, data.labels, nodes)
+    before = cp.scores_
+    cp.recalibrate(data.graph, probs, data.labels)
+    assert cp.neighbours_["similar"]["method"] == "approximate"
+    assert np.array_equal(cp.scores_, before)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"neighbours": "all"}, "'neighbours' must be one of auto, exact, approximate, got 'all'"),
+        ({"recall": 0}, "'recall' must be a number from 0.5 to 1, got 0"),
+        ({"candidates": 0}, "'candidates' must be an integer of at least 1, got 0"),
+        ({"candidates": [1, 2]}, "'candidates' must be an integer of at least 1"),
+        ({"neighbours": "approximate", "candidates": 9}, "'neighbours' must be 'auto' or 'exact'"),
+    ],
+)
+def test_estimators_complain(parameters, message):
+    for kind in (snaps.SNAPS, snaps.Pooled):
+        with pytest.raises(snaps.SnapsError, match=message):
+            kind(0.1, **parameters).scorer()

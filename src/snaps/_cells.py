@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from snaps.kernels.cells import (
     ABOVE,
     GRID,
+    TILE,
     add_rows,
     meet_dense,
     meet_sparse,
@@ -34,7 +35,7 @@ from snaps.kernels.cells import (
 from snaps.kernels.matrices import csr_parts
 from snaps.kernels.similarity import no_neighbours, unit_rows
 from snaps.kernels.threads import blocks, in_blocks
-from snaps.kernels.tiles import new_lists
+from snaps.kernels.tiles import new_lists, new_rooms
 
 Found = tuple[np.ndarray, ...]
 Advance = Callable[[int], None]
@@ -289,6 +290,9 @@ def _search(
             meet_sparse(block, own, coarse, source.width, *there, known)
         else:
             lists = new_lists(block, cells.place[block], k, source.table, source.signed)
-            meet_dense(block, own, coarse, source.unit(block), cells.right, *there, known, lists)
+            rooms = new_rooms(TILE, source.width)
+            meet_dense(
+                block, own, coarse, source.unit(block), cells.right, *there, rooms, known, lists
+            )
 
     in_blocks(search, rows, BLOCK, advance)

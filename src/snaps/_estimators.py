@@ -23,6 +23,7 @@ from snaps._checks import (
     check_flag,
     check_integer,
     check_known,
+    check_neighbours,
     check_number,
     check_seed,
     check_weights,
@@ -35,7 +36,7 @@ from snaps._explanation import Explanation, explain
 from snaps._files import check_writable
 from snaps._inputs import Inputs
 from snaps._parameters import same
-from snaps._parts import Links, Scorer, Similar
+from snaps._parts import Links, Scorer, Search, Similar
 from snaps._randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
 from snaps._recalibration import Recalibrating
 from snaps._roles import Roles, mixed_seed, read_labels, read_node, read_nodes
@@ -616,6 +617,12 @@ class SNAPS(Estimator):
         smallest sets on the tuning nodes, of all pairs of multiples of 0.05 with lam + mu <= 1, as
         the paper does. "tune" averages the minima of 24 resamples of the tuning nodes and leans to
         (1/3, 1/3) where they are few, which gives smaller sets on other nodes.
+    neighbours : "auto", "exact" or "approximate"
+        How similar nodes are looked for; "auto" is exact where that takes seconds.
+    recall : float
+        The share of similar nodes that an approximate search is to find.
+    candidates : int, optional
+        Look for similar nodes among so many random ones only, exactly.
     seed : int
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
@@ -646,11 +653,15 @@ class SNAPS(Estimator):
 
     k: int = 20
     weights: tuple[float, float] | Literal["tune", "minimum"] = "tune"
+    neighbours: Literal["auto", "exact", "approximate"] = "auto"
+    recall: float = 0.95
+    candidates: int | None = None
 
     def scorer(self) -> Mixing:
         """Own, similar and linked scores."""
         self._check_shared()
-        similar = Similar(check_integer(self.k, "k", low=1))
+        search = Search(*check_neighbours(self.neighbours, self.recall, self.candidates))
+        similar = Similar(check_integer(self.k, "k", low=1), search=search)
         tuned = isinstance(self.weights, str) and self.weights in TUNED
         grid = SNAPS_GRID if tuned else (check_weights(self.weights),)
         averaged = tuned and self.weights == "tune"

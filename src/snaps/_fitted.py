@@ -9,8 +9,10 @@ import numpy as np
 from snaps._checks import check_alpha
 from snaps._inputs import Inputs
 from snaps._parameters import Parameters
+from snaps._parts import Context, Similar
 from snaps._state import State
 from snaps.scores import Score
+from snaps.similarity import SimilarityGraph
 
 
 class Fitted(Parameters):
@@ -55,6 +57,19 @@ class Fitted(Parameters):
         """Names of the groups, in the order of their thresholds; none without groups."""
         groups = self._calibrated().roles.groups
         return () if groups is None else groups.names
+
+    @property
+    def neighbours_(self) -> dict[str, dict[str, Any]]:
+        """How similar nodes were found, and those in a similar context: method and recall.
+
+        Empty where none were looked for, be it because the user brought a similarity graph.
+        """
+        made = self._view()[1].made(Similar, Context)
+        return {
+            type(recipe).__name__.lower(): {"method": near.method, "recall": near.recall}
+            for recipe, near in made.items()
+            if isinstance(near, SimilarityGraph)
+        }
 
     @property
     def scores_(self) -> np.ndarray:

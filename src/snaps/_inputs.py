@@ -122,7 +122,9 @@ class Inputs:
             {
                 recipe: extend(near, theirs, old.keys, ours, self.keys, recipe.k)
                 for recipe, near in old.made(Similar).items()
-                if recipe.weighting == "cosine" and old.similarity is None
+                if recipe.weighting == "cosine"
+                and old.similarity is None
+                and _extends(recipe, near)
             }
         )
 
@@ -160,30 +162,31 @@ class Inputs:
                 return neighbour_mean(self.get(over), self.get(of))
             case Propagated(over, evidence):
                 return self._propagated(over, [evidence])[0]
-            case Regressed(k, evidence):
-                return self._regressed(k, self.get(Ridge(k, evidence)).coefficients)
-            case Ridge(k, evidence):
-                return self._ridge(k, evidence)
+            case Regressed(k, evidence, _, search):
+                model = self.get(Ridge(k, evidence, search))
+                return self._regressed(Context(k, search), model.coefficients)
+            case Ridge(k, evidence, search):
+                return self._ridge(Context(k, search), evidence)
             case Summary():
                 return summary(self.graph)
             case Links():
                 return self.graph.adjacency
-            case Similar(k, weighting):
-                return self._similar(k, weighting)
-            case Context(k):
+            case Similar():
+                return self._similar(recipe)
+            case Context(k, search):
                 if "context" not in self.has:
                     return None
                 table = context_features(self.graph.adjacency, self.get(Summary()))
-                return similarity_graph(table, k, ids=self.keys)
+                return similarity_graph(table, k, ids=self.keys, **vars(search))
 
-    def _similar(self, k: int, weighting: str) -> sp.csr_array | None:
+    def _similar(self, recipe: Similar) -> sp.csr_array | None:
         if self.similarity is not None or self.graph.features is None:
             return self.similarity
-        if weighting == "uniform":
-            near = self.get(Similar(k)).copy()
+        if recipe.weighting == "uniform":
+            near = self.get(replace(recipe, weighting="cosine")).copy()
             near.data[:] = 1
             return near
-        return similarity_graph(self.graph.features, k, ids=self.keys)
+        return similarity_graph(self.graph.features, recipe.k, ids=self.keys, **vars(recipe.search))
 
     def _certain(self, evidence: Evidence, table: Array, at: Array | None = None) -> Array:
         """A table with the rows of known nodes replaced by certainty; `at`: of which nodes."""
@@ -197,24 +200,24 @@ class Inputs:
         starts = [self._certain(each, np.zeros_like(self.probs)) for each in evidence]
         return propagate(self.get(over), starts)
 
-    def _hops(self, k: int) -> list[list[Over]]:
+    def _hops(self, context: Context) -> list[list[Over]]:
         """The ways to a node's surroundings: itself, links, their links, the context graph."""
         if "links" not in self.has:
             return [[]]
-        return [[], [Links()], [Links(), Links()], [Context(k)]]
+        return [[], [Links()], [Links(), Links()], [context]]
 
-    def _ridge(self, k: int, evidence: Evidence) -> Solution:
+    def _ridge(self, context: Context, evidence: Evidence) -> Solution:
         """The linear model from features in context, fitted at the nodes of the evidence."""
         places, found = locate_keys(self.keys, evidence.keys)
         table = self.get(Summary())
-        rows = [self._reached(hops, table, places) for hops in self._hops(k)]
+        rows = [self._reached(hops, table, places) for hops in self._hops(context)]
         return solve(np.hstack(rows), evidence.some(found), self.num_classes)
 
-    def _regressed(self, k: int, coefficients: Array) -> Array:
+    def _regressed(self, context: Context, coefficients: Array) -> Array:
         """The model's guesses for all nodes; classes are averaged over hops, not features."""
         from snaps.kernels.aggregation import neighbour_mean
 
-        table, hops = self.get(Summary()), self._hops(k)
+        table, hops = self.get(Summary()), self._hops(context)
         out = np.zeros_like(self.probs)
         for way, block in zip(hops, np.split(coefficients, len(hops)), strict=True):
             guess = table @ block
@@ -266,9 +269,9 @@ class Inputs:
                 return self._certain(evidence, self.probs[places], places)
             case Mean(over, of) if _evidence_of(of) is not None:
                 return self._mean_rows(over, lambda some: self._rows(of, some), places)
-            case Regressed(k, evidence, left_out=True):
+            case Regressed(k, evidence, True, search):
                 _, found = locate_keys(self.keys[places], evidence.keys)
-                return self.get(Ridge(k, evidence)).left_out[found]
+                return self.get(Ridge(k, evidence, search)).left_out[found]
         return self.get(part)[places]
 
     def _mean_rows(self, over: Over, rows: Callable[[Array], Array], places: Array) -> Array:
@@ -305,6 +308,11 @@ class Inputs:
                 "with scores beyond all numbers"
             )
         return scores
+
+
+def _extends(recipe: Similar, near: sp.csr_array) -> bool:
+    """Whether a similarity graph holds all that an update needs: the true neighbours among all."""
+    return recipe.search.candidates is None and getattr(near, "method", "exact") == "exact"
 
 
 def _score_of(recipe: Recipe) -> Score | None:

@@ -31,11 +31,21 @@ class Links:
 
 
 @dataclass(frozen=True)
+class Search:
+    """How neighbours are looked for; see `similarity_graph`."""
+
+    method: str = "auto"
+    recall: float = 0.95
+    candidates: int | None = None
+
+
+@dataclass(frozen=True)
 class Similar:
     """The k nodes with the most similar features."""
 
     k: int
     weighting: str = "cosine"  # or "uniform"
+    search: Search = Search()
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,7 @@ class Context:
     """The k nodes with the most similar features and surroundings."""
 
     k: int
+    search: Search = Search()
 
 
 Over = Links | Similar | Context
@@ -93,6 +104,7 @@ class Regressed:
     k: int
     evidence: Evidence
     left_out: bool = False  # the rows of evidence nodes are then made without their own labels
+    search: Search = Search()
 
 
 Part = Probs | Own | Beliefs | Mean | Propagated | Regressed
@@ -111,6 +123,7 @@ class Ridge:
 
     k: int
     evidence: Evidence
+    search: Search = Search()
 
 
 Basis = Summary | Ridge

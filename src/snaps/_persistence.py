@@ -21,6 +21,7 @@ from snaps._checks import (
     check_alpha,
     check_known,
     check_labels,
+    check_neighbours,
     check_number,
     check_probs,
     check_weights,
@@ -32,7 +33,7 @@ from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Labelled
 from snaps._files import csr_from_arrays, features_from_arrays, open_npz, parse_json, write_npz
 from snaps._inputs import Inputs
-from snaps._parts import Context, Links, Similar
+from snaps._parts import Context, Links, Search, Similar
 from snaps._randomness import node_keys
 from snaps._roles import Groups, Roles
 from snaps._state import State
@@ -42,6 +43,7 @@ from snaps.graph import Graph
 from snaps.pooling import PARTS, FittedPooling
 from snaps.scorers import FittedMixing
 from snaps.scores import APS, RAPS, SAPS, THR, Score, check_score
+from snaps.similarity import SimilarityGraph
 
 FORMAT, VERSION = "snaps-estimator", 2
 ESTIMATORS = ("SNAPS", "Pooled", "DAPS", "SplitConformal", "EmbeddedSNAPS")
@@ -133,6 +135,7 @@ def _pack_scorer(scorer: Any, roles: Roles) -> Header:
         return packed | {
             "kind": "pooling",
             "k": scorer.k,
+            "search": asdict(scorer.search),
             "weights": scorer.weights,
             "evidence": _whose(scorer.evidence, roles),
         }
@@ -173,7 +176,10 @@ def _pack_data(inputs: Inputs, scorer: Any, arrays: Arrays) -> Header:
         if matrix is None or (inputs.similarity is not None and isinstance(recipe, Similar)):
             continue
         arrays |= _pack_csr(f"near{len(near)}", matrix)
-        near.append({"kind": type(recipe).__name__, **asdict(recipe)})
+        made = None
+        if isinstance(matrix, SimilarityGraph):
+            made = {"method": matrix.method, "recall": matrix.recall}
+        near.append({"kind": type(recipe).__name__, "made": made, **asdict(recipe)})
     return {"directed": graph.directed, "named": graph.named, "near": near}
 
 
@@ -323,12 +329,26 @@ def _unpack_scorer(
             raise SnapsError(f"'weights' must name some of {', '.join(PARTS)}")
         checked = {k: check_number(weights[k], "weights", low=-1e6) for k in weights}
         evidence = _evidence_kinds(roles)[packed["evidence"]]
-        return FittedPooling(score, seed, int(packed["k"]), evidence, checked, bias)
+        search = _unpack_search(packed.get("search"))
+        return FittedPooling(score, seed, int(packed["k"]), evidence, checked, bias, search)
     if packed["kind"] != "mixing":
         raise SnapsError(f"'scorer' must be mixing or pooling, got {shown(packed['kind'])}")
-    similar = None if packed["similar"] is None else Similar(**packed["similar"])
+    similar = None if packed["similar"] is None else _unpack_recipe(Similar, packed["similar"])
     linked = Links() if packed["linked"] else None
     return FittedMixing(score, seed, similar, linked, *check_weights(packed["weights"]))
+
+
+def _unpack_search(packed: Header | None) -> Search:
+    """How neighbours are looked for; older files don't say."""
+    if packed is None:
+        return Search()
+    return Search(*check_neighbours(packed["method"], packed["recall"], packed["candidates"]))
+
+
+def _unpack_recipe(kind: Any, packed: Header) -> Any:
+    """Whose neighbours: a recipe from what `asdict` made of it."""
+    told = {name: value for name, value in packed.items() if name not in ("kind", "made")}
+    return kind(**{**told, "search": _unpack_search(packed.get("search"))})
 
 
 def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: int) -> Inputs:
@@ -350,8 +370,11 @@ def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: 
     made: dict[Any, Any] = {}
     for place, recipe in enumerate(header["near"]):
         kind = {"Similar": Similar, "Context": Context}[recipe["kind"]]
-        key = kind(**{name: value for name, value in recipe.items() if name != "kind"})
-        made[key] = _unpack_near(arrays, f"near{place}", n)
+        matrix, told = _unpack_near(arrays, f"near{place}", n), recipe.get("made")
+        if told is not None:
+            matrix = SimilarityGraph(matrix)
+            matrix.method, matrix.recall = str(told["method"]), float(told["recall"])
+        made[_unpack_recipe(kind, recipe)] = matrix
     return Inputs(graph, probs, similarity, made)
 
 

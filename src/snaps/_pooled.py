@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from snaps._checks import check_flag, check_integer, shown
+from snaps._checks import check_flag, check_integer, check_neighbours, shown
 from snaps._errors import SnapsError
 from snaps._estimators import Estimator
+from snaps._parts import Search
 from snaps.pooling import PARTS, Pooling
 from snaps.scores import THR, Score
 
@@ -40,6 +41,12 @@ class Pooled(Estimator):
     tuning_evidence : bool
         Whether the labels of tuning nodes, beside choosing the weights, are evidence about other
         nodes. The weights are then fitted with each label left out of its own node's evidence.
+    neighbours : "auto", "exact" or "approximate"
+        How similar nodes are looked for; "auto" is exact where that takes seconds.
+    recall : float
+        The share of similar nodes that an approximate search is to find.
+    candidates : int, optional
+        Look for similar nodes among so many random ones only, exactly.
     seed : int
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
@@ -80,6 +87,9 @@ class Pooled(Estimator):
     parts: Sequence[str] | Literal["auto"] = "auto"
     k: int = 20
     tuning_evidence: bool = True
+    neighbours: Literal["auto", "exact", "approximate"] = "auto"
+    recall: float = 0.95
+    candidates: int | None = None
 
     def scorer(self) -> Pooling:
         """The evidence asked for."""
@@ -90,6 +100,7 @@ class Pooled(Estimator):
             check_integer(self.k, "k", low=1),
             _check_parts(self.parts),
             check_flag(self.tuning_evidence, "tuning_evidence"),
+            Search(*check_neighbours(self.neighbours, self.recall, self.candidates)),
         )
 
     @property

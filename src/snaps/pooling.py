@@ -30,6 +30,7 @@ from snaps._parts import (
     Probs,
     Propagated,
     Regressed,
+    Search,
     Similar,
 )
 from snaps._randomness import SHARES_STREAM, smallest
@@ -74,12 +75,17 @@ GUESS_SCALE = 10.0  # of the regression: brings its weight near those of logarit
 SMOOTHING = 1e-3  # added to the mass of labels that reached a node
 
 
+_USUAL = Search()
+
+
 def log_floor(table: Array) -> Array:
     """Logarithms of probabilities, none below that of the floor."""
     return np.log(np.maximum(table, FLOOR))
 
 
-def make_parts(names: Sequence[str], k: int, known: Evidence) -> dict[str, Part]:
+def make_parts(
+    names: Sequence[str], k: int, known: Evidence, search: Search = _USUAL
+) -> dict[str, Part]:
     """The recipes of the named parts."""
     beliefs: Part = Beliefs(known) if len(known) else Probs()
     linked = Mean(Links(), beliefs)
@@ -87,11 +93,11 @@ def make_parts(names: Sequence[str], k: int, known: Evidence) -> dict[str, Part]
         "own": Probs(),
         "linked": linked,
         "two_hop": Mean(Links(), linked),
-        "similar": Mean(Similar(k), beliefs),
-        "context": Mean(Context(k), beliefs),
+        "similar": Mean(Similar(k, search=search), beliefs),
+        "context": Mean(Context(k, search), beliefs),
         "propagated": Propagated(Links(), known),
-        "propagated_context": Propagated(Context(k), known),
-        "regression": Regressed(k, known),
+        "propagated_context": Propagated(Context(k, search), known),
+        "regression": Regressed(k, known, search=search),
     }
     return {name: recipes[name] for name in PARTS if name in names}
 
@@ -113,6 +119,7 @@ class Pooling:
     k: int
     parts: tuple[str, ...] | None = None
     tuning_evidence: bool = True
+    search: Search = _USUAL
 
     @property
     def needs_tuning(self) -> bool:
@@ -150,7 +157,7 @@ class Pooling:
         names = self._names(engine, evidence)
         rows = self._cross_fitted(engine, names, tuning, evidence)
         equal = dict.fromkeys(names, 1 / len(names)), np.zeros(engine.num_classes)
-        plain = FittedPooling(self.score, self.seed, self.k, evidence, *equal)
+        plain = FittedPooling(self.score, self.seed, self.k, evidence, *equal, self.search)
         logs = {name: plain.shown(name, table) for name, table in rows.items()}
         fitted = None
         out = []
@@ -202,11 +209,11 @@ class Pooling:
             seen = evidence
             if self.tuning_evidence:
                 seen = evidence.some(~np.isin(evidence.keys, tuning.keys[here]))
-            for name, part in make_parts(names, self.k, seen).items():
+            for name, part in make_parts(names, self.k, seen, self.search).items():
                 if name != "regression":
                     asks.append((name, part, here))
         if "regression" in names:
-            guesses = Regressed(self.k, evidence, left_out=self.tuning_evidence)
+            guesses = Regressed(self.k, evidence, self.tuning_evidence, self.search)
             asks.append(("regression", guesses, np.arange(len(tuning))))
         tables = engine.rows([(part, tuning.keys[places]) for _, part, places in asks])
         rows = {name: np.empty((len(tuning), engine.num_classes)) for name in names}
@@ -237,6 +244,7 @@ class FittedPooling:
     evidence: Evidence
     weights: dict[str, float]
     bias: np.ndarray = field(hash=False, compare=False)
+    search: Search = _USUAL
 
     def __post_init__(self) -> None:
         self.bias.flags.writeable = False
@@ -244,7 +252,7 @@ class FittedPooling:
     @property
     def parts(self) -> dict[str, Part]:
         """What is multiplied."""
-        return make_parts(tuple(self.weights), self.k, self.evidence)
+        return make_parts(tuple(self.weights), self.k, self.evidence, self.search)
 
     def shown(self, name: str, rows: Array) -> Array:
         """Log-probabilities; the regression's guesses, which may be negative, as they are."""

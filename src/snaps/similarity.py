@@ -18,10 +18,9 @@ from snaps._checks import (
     check_integer,
     check_memory,
     check_nodes,
-    check_number,
+    check_search,
     check_seed,
     plainly,
-    shown,
     to_numpy,
 )
 from snaps._checks.features import check_features
@@ -128,17 +127,17 @@ def similarity_graph(
     >>> similar.method, similar.recall
     ('exact', 1.0)
     """
+    from snaps.kernels.similarity import no_neighbours
+
     table = check_features(features)
     n = table.shape[0]
     k = check_k(k, n)
-    recall = check_recall(recall)
+    method, recall = check_search(method, recall, candidates)
     show, seed = check_flag(progress, "progress"), check_seed(seed)
     keys = np.arange(n) if ids is None else _check_ids(ids, n)
-    near, method = _check_candidates(candidates, keys, seed), check_method(method, candidates)
+    near = _check_candidates(candidates, keys, seed)
     chosen = None if rows is None else check_nodes(rows, "rows", num_nodes=n)
     asked = np.arange(n) if chosen is None else chosen
-    from snaps.kernels.similarity import no_neighbours
-
     table, squares, search = prepare(table)
     rank, found = ranks(keys), no_neighbours(n, k)
     near = _without_twins(near, table, rank, k)
@@ -155,20 +154,6 @@ def similarity_graph(
     with track(show, "similarity (exact)", len(asked) * len(near)) as advance:
         search(table, asked, near, np.zeros(n, bool), squares, rank, found, advance)
     return assemble(found, chosen)
-
-
-def check_method(method: Any, candidates: Any = None) -> str:
-    """How to search; candidates are compared exactly."""
-    if not isinstance(method, str) or method not in METHODS:
-        raise SnapsError(f"'method' must be one of {', '.join(METHODS)}, got {shown(method)}")
-    if method == "approximate" and candidates is not None:
-        raise SnapsError("'method' must be 'auto' or 'exact' with candidates, got 'approximate'")
-    return method
-
-
-def check_recall(recall: Any) -> float:
-    """A share that can be asked for."""
-    return check_number(recall, "recall", low=0.5, high=1)
 
 
 def _check_candidates(candidates: Any, keys: np.ndarray, seed: int) -> np.ndarray:
@@ -340,7 +325,7 @@ def _search_dense(
     """The same by products of blocks of unit rows in float32."""
     from snaps.kernels.matrices import csr_parts
     from snaps.kernels.similarity import settle_offers, unit_rows
-    from snaps.kernels.tiles import new_lists, search_dense
+    from snaps.kernels.tiles import meet, new_lists, new_rooms, offer_dense, settle_lists
 
     (n, d), arrays, lock, k = table.shape, csr_parts(table), Lock(), found[0].shape[1]
     known, signed = ((*arrays, squares), rank, found), bool(arrays[2].min(initial=0) < 0)
@@ -348,15 +333,18 @@ def _search_dense(
     for block in blocks(near, BLOCK_BYTES // (4 * d)):
         place[block] = np.arange(len(block))
         right = unit_rows(block, *arrays, norms, d)
-        candidates = block, right, _limits(block, waiting, *found)
+        wanted = _limits(block, waiting, *found)
 
-        def search(share: np.ndarray, candidates: tuple = candidates) -> None:
+        def search(share: np.ndarray, near: tuple = (block, right), wanted: Any = wanted) -> None:
             lists = new_lists(share, place[share], k, known[0], signed)
-            left = unit_rows(share, *arrays, norms, d)
-            offers = search_dense(share, left, *candidates, known, lists)
-            if len(offers[0]):
+            left, rooms = unit_rows(share, *arrays, norms, d), new_rooms(len(share), d)
+            if len(wanted):
+                offers = offer_dense(share, left, *near, wanted, rooms[2], known, lists)
                 with lock:
                     settle_offers(offers, squares, rank, *found)
+            everyone = np.arange(len(share))
+            meet(everyone, share, left, *near, 0, len(near[0]), True, rooms, known, lists)
+            settle_lists(share, near[0], rooms[2], known, lists)
 
         in_blocks(search, rows, SHARE_DENSE, advance, len(block))
         place[block] = -1

@@ -209,6 +209,30 @@ def check_number(value: Any, name: str, *, low: float, high: float = math.inf) -
     return float(value)
 
 
+METHODS = ("auto", "exact", "approximate")
+"""How neighbours may be looked for."""
+
+
+def check_search(
+    method: Any, recall: Any, candidates: Any, name: str = "method"
+) -> tuple[str, float]:
+    """How neighbours are looked for, and the share that must be found; candidates go exactly."""
+    if not isinstance(method, str) or method not in METHODS:
+        raise SnapsError(f"'{name}' must be one of {', '.join(METHODS)}, got {shown(method)}")
+    if method == "approximate" and candidates is not None:
+        raise SnapsError(f"'{name}' must be 'auto' or 'exact' with candidates, got 'approximate'")
+    return method, check_number(recall, "recall", low=0.5, high=1)
+
+
+def check_neighbours(
+    neighbours: Any, recall: Any, candidates: Any
+) -> tuple[str, float, int | None]:
+    """The same for estimators, to which candidates are a number."""
+    if candidates is not None:
+        candidates = check_integer(candidates, "candidates", low=1)
+    return *check_search(neighbours, recall, candidates, "neighbours"), candidates
+
+
 def check_flag(value: Any, name: str) -> bool:
     """True or False."""
     if not isinstance(value, (bool, np.bool_)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,12 @@ class Method(StrEnum):
     SPLIT = "split"
 
 
+class Neighbours(StrEnum):
+    AUTO = "auto"
+    EXACT = "exact"
+    APPROXIMATE = "approximate"
+
+
 class ScoreName(StrEnum):
     aps = "aps"
     raps = "raps"
@@ -39,6 +45,17 @@ AlphaOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option(help="Fixes every random draw.")]
 KOption = Annotated[int, typer.Option("--k", help="Number of similar nodes.")]
+NeighboursOption = Annotated[
+    Neighbours | None,
+    typer.Option(help="How similar nodes are found. Default: exactly where that takes seconds."),
+]
+RecallOption = Annotated[
+    float | None,
+    typer.Option(help="Share of similar nodes that an approximate search is to find: 0.95."),
+]
+CandidatesOption = Annotated[
+    int | None, typer.Option(help="Find similar nodes among so many random ones, exactly.")
+]
 LogitsOption = Annotated[bool, typer.Option("--logits", help="The column probs holds logits.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 MethodOption = Annotated[Method, typer.Option(help="How scores are corrected.")]
@@ -93,9 +110,15 @@ def make_estimator(
     weights: str | None,
     class_conditional: bool,
     seed: int,
+    search: Mapping[str, Any],
 ) -> Estimator:
     """The estimator that the options describe, its parameters checked."""
     import snaps
+    from snaps._errors import SnapsError
+
+    if search and method in (Method.DAPS, Method.SPLIT):
+        name = next(iter(search))
+        raise SnapsError(f"'--{name}' must be left out: method {method.value} looks for no nodes")
 
     scores = {
         ScoreName.aps: snaps.APS(),
@@ -112,15 +135,24 @@ def make_estimator(
     chosen = _weights(weights, {Method.SNAPS: 2, Method.DAPS: 1}.get(method, 0), method)
     estimator: Estimator
     if method is Method.SNAPS:
-        estimator = snaps.SNAPS(alpha, k=k, weights=chosen, **common)
+        estimator = snaps.SNAPS(alpha, k=k, weights=chosen, **common, **search)
     elif method is Method.POOLED:
-        estimator = snaps.Pooled(alpha, k=k, **common)
+        estimator = snaps.Pooled(alpha, k=k, **common, **search)
     elif method is Method.DAPS:
         estimator = snaps.DAPS(alpha, weight=chosen, **common)
     else:
         estimator = snaps.SplitConformal(alpha, **common)
     estimator.scorer()
     return estimator
+
+
+def asked_search(
+    neighbours: Neighbours | None, recall: float | None, candidates: int | None
+) -> dict[str, Any]:
+    """What was asked of the search for similar nodes, as parameters of an estimator."""
+    how = None if neighbours is None else neighbours.value
+    asked = {"neighbours": how, "recall": recall, "candidates": candidates}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _weights(text: str | None, count: int, method: Method) -> Any:
@@ -238,6 +270,7 @@ def calibrated(
     threshold: str | None,
     logits: bool,
     seed: int | None,
+    search: Mapping[str, Any],
 ) -> tuple[Estimator, Folder, dict[str, str]]:
     """The estimator of the options, or one that was kept, calibrated on a folder.
 
@@ -250,6 +283,7 @@ def calibrated(
     fixed: dict[str, Any] = {
         "--method": method, "--score": score, "--k": k, "--weights": weights, "--seed": seed,
         "--class-conditional": class_conditional or None, "--classes": classes,
+        **{f"--{name}": value for name, value in search.items()},
     }  # fmt: skip
     if using is not None:
         given = [name for name, value in fixed.items() if value is not None]
@@ -261,7 +295,7 @@ def calibrated(
     if using is None:
         estimator = make_estimator(
             method or Method.SNAPS, score, 0.05 if alpha is None else alpha, 20 if k is None else k,
-            weights, class_conditional, 0 if seed is None else seed,
+            weights, class_conditional, 0 if seed is None else seed, search,
         )  # fmt: skip
     else:
         from snaps._loading import load

@@ -53,6 +53,7 @@ def describe(estimator: Estimator) -> dict[str, Any]:
         "alpha": float(estimator.alpha),
         "seed": int(estimator.seed),
         "weights": estimator.part_weights_,
+        "neighbours": estimator.neighbours_,
         "threshold": finite(np.asarray(estimator.threshold_).tolist()),
         "calibration_nodes": len(estimator.calib_nodes_),
         "tuning_nodes": len(estimator.tune_nodes_),

@@ -11,6 +11,7 @@ import typer
 from snaps.cli._options import (
     AlphaOption,
     ByClassOption,
+    CandidatesOption,
     ClassesOption,
     FolderArgument,
     GroupOption,
@@ -19,6 +20,8 @@ from snaps.cli._options import (
     LogitsOption,
     Method,
     MethodOption,
+    NeighboursOption,
+    RecallOption,
     ScoreOption,
     SeedOption,
     WeightedOption,
@@ -33,6 +36,9 @@ def calibrate(
     method: MethodOption = Method.SNAPS,
     score: ScoreOption = None,
     k: KOption = 20,
+    neighbours: NeighboursOption = None,
+    recall: RecallOption = None,
+    candidates: CandidatesOption = None,
     weights: WeightsOption = None,
     class_conditional: ByClassOption = False,
     group_by: GroupOption = None,
@@ -54,13 +60,14 @@ def calibrate(
     """
     from snaps._files import check_apart, check_writable
     from snaps._manifest import folder_files
-    from snaps.cli._options import calibrate_folder, make_estimator, read
+    from snaps.cli._options import asked_search, calibrate_folder, make_estimator, read
     from snaps.cli._provenance import provenance
     from snaps.cli._show import describe, finite, print_estimator
 
     check_writable(out)  # before the work is done, not after
     check_apart({"--out": out}, folder_files(folder))
-    estimator = make_estimator(method, score, alpha, k, weights, class_conditional, seed)
+    search = asked_search(neighbours, recall, candidates)
+    estimator = make_estimator(method, score, alpha, k, weights, class_conditional, seed, search)
     found, inputs = read(folder, group_by=group_by, weighted=weighted)
     calibrate_folder(estimator, found, group_by=group_by, classes=classes, logits=logits)
     estimator.save(out, data=data)

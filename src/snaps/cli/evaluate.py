@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snaps.cli._options import (
+    CandidatesOption,
     ClassesOption,
     FolderArgument,
     JsonOption,
     KOption,
     LogitsOption,
+    NeighboursOption,
+    RecallOption,
     SeedOption,
     WeightedOption,
 )
@@ -43,6 +46,9 @@ def evaluate(
         ),
     ] = None,
     k: KOption = 20,
+    neighbours: NeighboursOption = None,
+    recall: RecallOption = None,
+    candidates: CandidatesOption = None,
     classes: ClassesOption = None,
     weighted: WeightedOption = False,
     logits: LogitsOption = False,
@@ -63,7 +69,7 @@ def evaluate(
     from snaps._checks import check_alpha, check_integer
     from snaps._errors import SnapsError
     from snaps._methods import COMPARED, all_methods, methods
-    from snaps.cli._options import class_names, read
+    from snaps.cli._options import asked_search, class_names, read
     from snaps.cli._provenance import provenance
     from snaps.cli._show import bar, print_comparison
     from snaps.similarity import similarity_graph
@@ -74,7 +80,10 @@ def evaluate(
         check_alpha(level)
     check_integer(splits, "--splits", low=1)
     compared = methods(COMPARED, k=k, seed=seed)
+    search = asked_search(neighbours, recall, candidates)
     for method in compared.values():
+        if "neighbours" in method.get_params():
+            method.set_params(**search)
         method.scorer()
     data, inputs = read(folder, weighted=weighted)
     pool = np.flatnonzero(data.labelled & np.isin(data.roles, ("", "calib", "test")))
@@ -87,7 +96,10 @@ def evaluate(
     check_integer(calib, "--calib", low=1, high=pool.size - 1)
     names, near = class_names(data, classes), None
     if data.graph.features is not None:
-        near = similarity_graph(data.graph.features, k, ids=data.graph.keys, progress=True)
+        options = {"method" if name == "neighbours" else name: v for name, v in search.items()}
+        near = similarity_graph(
+            data.graph.features, k, ids=data.graph.keys, progress=True, **options
+        )
     advice = None
     if goal is not None:
         advice = _advice(data, goal, alphas[0], calib, k, seed, near, logits, names)

@@ -14,12 +14,15 @@ from snaps.cli._options import (
     AskedMethod,
     AskedSeed,
     ByClassOption,
+    CandidatesOption,
     ClassesOption,
     FolderArgument,
     GroupOption,
     JsonOption,
     LogitsOption,
     MissingOption,
+    NeighboursOption,
+    RecallOption,
     ScoreOption,
     ThresholdOption,
     UsingOption,
@@ -39,6 +42,9 @@ def predict(
     method: AskedMethod = None,
     score: ScoreOption = None,
     k: AskedK = None,
+    neighbours: NeighboursOption = None,
+    recall: RecallOption = None,
+    candidates: CandidatesOption = None,
     weights: WeightsOption = None,
     class_conditional: ByClassOption = False,
     group_by: GroupOption = None,
@@ -63,7 +69,7 @@ def predict(
     """
     from snaps._files import check_apart, check_writable
     from snaps._manifest import folder_files
-    from snaps.cli._options import asked_nodes, calibrated
+    from snaps.cli._options import asked_nodes, asked_search, calibrated
     from snaps.cli._provenance import provenance
     from snaps.cli._show import print_prediction, summarise
     from snaps.sets import check_output
@@ -81,6 +87,7 @@ def predict(
         folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
         class_conditional=class_conditional, group_by=group_by, classes=classes, weighted=weighted,
         missing=missing, threshold=threshold, logits=logits, seed=seed,
+        search=asked_search(neighbours, recall, candidates),
     )  # fmt: skip
     sets = estimator.predict_set(asked_nodes(data, estimator))
     sets.write(out, metadata=_metadata(estimator, inputs))

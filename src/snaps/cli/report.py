@@ -14,12 +14,15 @@ from snaps.cli._options import (
     AskedMethod,
     AskedSeed,
     ByClassOption,
+    CandidatesOption,
     ClassesOption,
     FolderArgument,
     GroupOption,
     JsonOption,
     LogitsOption,
     MissingOption,
+    NeighboursOption,
+    RecallOption,
     ScoreOption,
     ThresholdOption,
     UsingOption,
@@ -40,6 +43,9 @@ def report(
     method: AskedMethod = None,
     score: ScoreOption = None,
     k: AskedK = None,
+    neighbours: NeighboursOption = None,
+    recall: RecallOption = None,
+    candidates: CandidatesOption = None,
     weights: WeightsOption = None,
     class_conditional: ByClassOption = False,
     group_by: GroupOption = None,
@@ -62,7 +68,7 @@ def report(
 
     from snaps._files import check_apart, check_writable
     from snaps._manifest import folder_files
-    from snaps.cli._options import asked_nodes, calibrated, named_nodes
+    from snaps.cli._options import asked_nodes, asked_search, calibrated, named_nodes
     from snaps.cli._provenance import provenance
     from snaps.cli._show import describe, finite, print_estimator, status
 
@@ -72,6 +78,7 @@ def report(
         folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
         class_conditional=class_conditional, group_by=group_by, classes=classes, weighted=weighted,
         missing=missing, threshold=threshold, logits=logits, seed=seed,
+        search=asked_search(neighbours, recall, candidates),
     )  # fmt: skip
     used = np.concatenate([data.nodes("train", "valid"), estimator.known_nodes_])
     nodes = np.setdiff1d(asked_nodes(data, estimator), used)

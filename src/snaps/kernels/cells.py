@@ -15,12 +15,12 @@ import numpy as np
 
 from snaps.kernels.compiling import loop
 from snaps.kernels.similarity import invert, search_sparse
-from snaps.kernels.tiles import as_bits, keep, settle_lists
+from snaps.kernels.tiles import as_bits, meet, settle_lists
 
 GRID = 2.0**11
 ABOVE = 2.0  # added to all scores: positive floats are ordered as their bits
 STEP = np.uint64(64)
-TILE, SCORE_ROWS = 512, 128  # rows and columns of a tile of products, rows of one of scores
+TILE, SCORE_ROWS = 512, 128  # rows of a tile of products, and of one of scores
 PAIRS = 2**21  # of rows and cells that are kept at a time
 
 
@@ -123,43 +123,35 @@ def kth_bars(rows, found):
 
 
 @loop
-def meet_dense(rows, own, coarse, left, right, members, edges, first_cells, reach, known, lists):
+def meet_dense(
+    rows, own, coarse, left, right, members, edges, first_cells, reach, rooms, known, lists
+):
     """Compare rows, sorted by their own cell, with the members of cells near to them.
 
     First come the cells that `first_cells` lists for the rows' own cell, then whichever has a score
     of at least ABOVE plus the k-th best cosine so far, by the cells in `reach`: none if empty.
     `coarse` are the rows on the grid, `left` and `right` the unit rows of rows and members.
     """
-    (first_ptr, first_of), row = first_cells, np.zeros(left.shape[1])
-    tile = np.empty(TILE * TILE, np.float32)
+    (first_ptr, first_of), row = first_cells, rooms[2]
     start = 0
     while start < len(rows):
         stop = same_cell(own, start, TILE)
         whose, begin, end = np.arange(start, stop), first_ptr[own[start]], first_ptr[own[start] + 1]
         for p in range(begin, end):
-            cell, new = (edges[first_of[p]], edges[first_of[p] + 1]), p == begin
-            meet(left[start:stop], whose, rows, members, right, cell, tile, new, row, known, lists)
+            first, last = edges[first_of[p]], edges[first_of[p] + 1]
+            some, new = left[start:stop], p == begin
+            meet(whose, rows, some, members, right, first, last, new, rooms, known, lists)
         start = stop
     settle_lists(rows, members, row, known, lists)
-    bars, first = kth_bars(rows, known[2]), 0 if len(reach) else len(rows)
-    while first < len(rows):
-        first, pairs, ends = choose(first, coarse, own, first_cells, reach, bars)
+    bars, reached = kth_bars(rows, known[2]), 0 if len(reach) else len(rows)
+    while reached < len(rows):
+        reached, pairs, ends = choose(reached, coarse, own, first_cells, reach, bars)
         for c in range(len(ends) - 1):
             for begin in range(ends[c], ends[c + 1], TILE):
-                whose = pairs[begin : min(begin + TILE, ends[c + 1])]
-                cell = edges[c], edges[c + 1]
-                meet(left[whose], whose, rows, members, right, cell, tile, False, row, known, lists)
+                whose, first, last = pairs[begin : ends[c + 1]][:TILE], edges[c], edges[c + 1]
+                some = left[whose]
+                meet(whose, rows, some, members, right, first, last, False, rooms, known, lists)
     settle_lists(rows, members, row, known, lists)
-
-
-@loop
-def meet(left, whose, rows, members, right, cell, tile, new, row, known, lists):
-    """Compare some rows with the members of a cell, as many at a time as a tile holds."""
-    for first in range(cell[0], cell[1], TILE):
-        last = min(first + TILE, cell[1])
-        products = tile[: len(left) * (last - first)].reshape(len(left), last - first)
-        np.dot(left, right[first:last].T, products)
-        keep(products, whose, rows, members, first, new and first == cell[0], row, known, lists)
 
 
 @loop

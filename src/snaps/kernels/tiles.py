@@ -1,10 +1,12 @@
 """The loops of the dense search: products in tiles, and lists of whom to compare properly.
 
 A tile is a product of unit rows in float32, small enough to stay in the cache until it is looked
-at. Whoever may be among a row's best in spite of rounding goes on the row's list. A list holds the
-products' bits (positive floats are ordered as the integers with the same bits, and the largest of
-many integers is found in a sixth of the time), who they are by place among the candidates, and the
-bar that a product must exceed.
+at. Whoever may be among a row's best in spite of rounding goes on the row's list. Products are
+compared by their bits: positive floats are ordered as the integers that have the same, and the
+largest of many integers is found in a sixth of the time.
+
+Lists are three arrays, few enough to compile quickly: the entries, with a product's bits in the
+upper half and the candidate's place in the lower; integers and numbers of each list, see below.
 """
 
 from __future__ import annotations
@@ -15,60 +17,62 @@ from snaps.kernels.compiling import loop
 from snaps.kernels.similarity import lower_bound, no_offers, settle, takers
 
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
-WIDTH, CHUNK = 640, np.uint64(64)  # candidates a tile, and a look
+WIDTH, CHUNK = 640, np.uint64(64)  # candidates per tile, and per look
 ROOM = 96  # of a list, besides k
-NEVER = np.int32(2**31 - 1)  # a bar that nobody exceeds
-HIGHEST = np.float32(2).view(np.int32)
+NEVER = 2**31 - 1  # a bar that nobody exceeds
+# Integers of a list: its length, the bits to exceed, and where the row itself is a candidate.
+SIZE, BAR, ITSELF = 0, 1, 2
+# Numbers: the most that a product may be off, and what is surely not positive.
+ERROR, FLOOR = 0, 1
 
 
 def new_lists(rows, itself, k, table, signed):
-    """Empty lists of some rows, with all that goes with them, as arrays of one entry per row.
-
-    Bits, places, sizes and bars; the most that a row's products may be off, and what they must
-    exceed to be positive; where the row stands among the candidates, -1 for nowhere.
-    """
+    """Empty lists for some rows; `itself`: where these stand among the candidates, or -1."""
     ptr, _, _, squares = table
+    entries = np.empty((len(rows), ROOM + k), np.int64)
+    integers, numbers = np.zeros((len(rows), 3), np.int64), np.zeros((len(rows), 2))
     # The factors are rounded once each, their products and sums once a term (zeros are exact); two
     # more make room for what float64 and the limits themselves round.
-    errors = np.expm1((ptr[rows + 1] - ptr[rows] + 4) * UNIT)
-    floors = -errors if signed else np.zeros(len(rows))
-    bits, places = (np.empty((len(rows), ROOM + k), np.int32) for _ in range(2))
-    bars = np.where(squares[rows] > 0, np.int32(-1), NEVER)
-    return bits, places, np.zeros(len(rows), np.int64), bars, errors, floors, itself
+    numbers[:, ERROR] = np.expm1((ptr[rows + 1] - ptr[rows] + 4) * UNIT)
+    if signed:
+        numbers[:, FLOOR] = -numbers[:, ERROR]
+    integers[:, BAR] = np.where(squares[rows] > 0, -1, NEVER)
+    integers[:, ITSELF] = itself
+    return entries, integers, numbers
 
 
 @loop
 def as_bits(limit):
     """A limit as a bar."""
-    return np.float32(limit).view(np.int32) if limit >= 0 else np.int32(-1)
+    return np.int64(np.float32(limit).view(np.int32)) if limit >= 0 else np.int64(-1)
 
 
 @loop
 def thin_out(q, k, lists):
     """Drop from a list all that cannot be among its k largest."""
-    bits, places, sizes, bars, errors, _, _ = lists
-    size, q = np.uint64(sizes[q]), np.uint64(q)
+    entries, integers, numbers = lists
+    size, q = np.uint64(integers[q, SIZE]), np.uint64(q)
     if size <= k:
         return
     # Halving by counts: no branch to mispredict.
-    low, high = bars[q], HIGHEST
+    low, high = integers[q, BAR], 2**30
     while high - low > 1:
-        middle, hits = np.int32((low + high) // 2), np.int32(0)
+        middle, hits = (low + high) // 2, 0
         for c in range(size):
-            hits += np.int32(bits[q, c] > middle)
+            hits += entries[q, c] >> 32 > middle
         if hits >= k:
             low = middle
             if hits <= k + 2:
                 break
         else:
             high = middle
-    bar = max(bars[q], as_bits(np.int32(low).view(np.float32) - 2 * errors[q]))
-    kept = np.uint64(0)
+    kth = np.int32(low).view(np.float32)
+    bar, kept = max(integers[q, BAR], as_bits(kth - 2 * numbers[q, ERROR])), np.uint64(0)
     for c in range(size):
-        value, place = bits[q, c], places[q, c]
-        bits[q, kept], places[q, kept] = value, place
-        kept += np.uint64(value > bar)
-    sizes[q], bars[q] = kept, bar
+        entry = entries[q, c]
+        entries[q, kept] = entry
+        kept += np.uint64(entry >> 32 > bar)
+    integers[q, SIZE], integers[q, BAR] = kept, bar
 
 
 @loop
@@ -78,13 +82,13 @@ def collect(tile, whose, first, k, lists, done):
     A list is thinned out when it is full. If ties leave no room, it is for the caller to empty the
     list and to go on; `done` says how far each row came. Return whether all are through.
     """
-    bits, places, sizes, bars, _, _, _ = lists
+    entries, integers, _ = lists
     # Unsigned places spare the test for wrap-around.
-    size, room = np.uint64(tile.shape[1]), np.uint64(bits.shape[1])
+    size, room = np.uint64(tile.shape[1]), np.uint64(entries.shape[1])
     hot, through = np.empty(tile.shape[1] // 64 + 1, np.uint64), True
     for r in range(np.uint64(len(tile))):
         q = np.uint64(whose[r])
-        bar, count = bars[q], np.uint64(0)
+        bar, count = np.int32(integers[q, BAR]), np.uint64(0)
         # First where to look, then the look: a branch in between would be mispredicted.
         for begin in range(np.uint64(done[r]), size, CHUNK):
             top = bar
@@ -94,18 +98,18 @@ def collect(tile, whose, first, k, lists, done):
             count += np.uint64(top > bar)
         done[r] = size
         for h in range(count):
-            begin, end = hot[h], np.uint64(sizes[q])
+            begin, end = hot[h], np.uint64(integers[q, SIZE])
             if end + CHUNK > room:
                 thin_out(q, k, lists)
-                bar, end = bars[q], np.uint64(sizes[q])
+                bar, end = np.int32(integers[q, BAR]), np.uint64(integers[q, SIZE])
                 if end + CHUNK > room:
                     done[r], through = begin, False
                     break
             for j in range(begin, min(begin + CHUNK, size)):
                 if tile[r, j] > bar:
-                    bits[q, end], places[q, end] = tile[r, j], np.uint64(first) + j
+                    entries[q, end] = (np.int64(tile[r, j]) << 32) + first + np.int64(j)
                     end += np.uint64(1)
-            sizes[q] = end
+            integers[q, SIZE] = end
     return through
 
 
@@ -144,48 +148,72 @@ def spread(i, row, table, there):
 def settle_list(q, i, near, row, known, lists):
     """Compare row i with everybody on its list q, properly; the list is empty afterwards."""
     table, rank, (sims, nodes, counts) = known
-    _, places, sizes, bars, errors, _, _ = lists
-    if sizes[q] == 0:
+    entries, integers, numbers = lists
+    size = integers[q, SIZE]
+    if size == 0:
         return
-    who, dots = np.empty(sizes[q], np.int64), np.empty(sizes[q])
-    for c in range(sizes[q]):
-        who[c] = near[places[q, c]]
+    who, dots = np.empty(size, np.int64), np.empty(size)
+    for c in range(size):
+        who[c] = near[entries[q, c] & 0xFFFFFFFF]
     spread(i, row, table, True)
     dot_products(row, table, who, dots)
     spread(i, row, table, False)
-    settle(i, len(who), who, dots, table[3], rank, sims, nodes, counts)
-    sizes[q] = 0
+    settle(i, size, who, dots, table[3], rank, sims, nodes, counts)
+    integers[q, SIZE] = 0
     if counts[i] == sims.shape[1]:
-        bars[q] = max(bars[q], as_bits(sims[i, -1] - errors[q]))
+        bar = as_bits(sims[i, -1] - numbers[q, ERROR])
+        integers[q, BAR] = max(integers[q, BAR], bar)
 
 
 @loop
-def keep(products, whose, rows, near, first, new, row, known, lists):
-    """Put on the rows' lists whom a tile says to be near enough; row r has list `whose[r]`.
-
-    The bars of `new` lists are set first, by neighbours found before and by the tile.
-    """
-    _, _, (sims, _, counts) = known
-    _, _, _, bars, errors, floors, itself = lists
+def prepare(products, whose, rows, first, new, found, lists):
+    """Make a tile ready to be compared by bits, and set the bars of new lists by it."""
+    (sims, _, counts), (_, integers, numbers) = found, lists
     k = sims.shape[1]
     for r in range(len(products)):
         q = whose[r]
-        i, place, floor = rows[q], itself[q] - first, floors[q]
+        place, floor, error = integers[q, ITSELF] - first, numbers[q, FLOOR], numbers[q, ERROR]
         if 0 <= place < products.shape[1]:
             products[r, place] = -2  # nobody is one's own neighbour
-        if new and bars[q] < NEVER:
-            low = max(floor, sims[i, k - 1] - errors[q]) if counts[i] == k else floor
-            bars[q] = as_bits(max(low, lower_bound(products[r], k, low) - 2 * errors[q]))
-        if bars[q] < 0:
+        if new and integers[q, BAR] < NEVER:
+            low = floor
+            if counts[rows[q]] == k:
+                low = max(low, sims[rows[q], k - 1] - error)
+            low = max(low, lower_bound(products[r], k, low) - 2 * error)
+            integers[q, BAR] = as_bits(low)
+        if integers[q, BAR] < 0:
             # Negative, but not surely: as bits they must not be smaller than zero.
             for j in range(products.shape[1]):
                 if floor < products[r, j] < 0:
                     products[r, j] = 0
-    bits, done = products.view(np.int32), np.zeros(len(products), np.int64)
-    while not collect(bits, whose, first, k, lists, done):
-        for r in range(len(products)):
-            if done[r] < products.shape[1]:
-                settle_list(whose[r], rows[whose[r]], near, row, known, lists)
+
+
+@loop
+def meet(whose, rows, left, near, right, first, last, new, rooms, known, lists):
+    """Put on the rows' lists whom of the candidates from `first` to `last` they may be close to.
+
+    `left` and `right` are the unit rows; row r has list `whose[r]`. Bars are set first if the lists
+    are `new`. There must be rooms for the products, for their bits in the same place, and for a row
+    of zeros.
+    """
+    tile, tile_bits, row = rooms
+    for start in range(first, last, WIDTH):
+        part = right[start : min(start + WIDTH, last)]
+        size, shape = len(left) * len(part), (len(left), len(part))
+        products, bits = tile[:size].reshape(shape), tile_bits[:size].reshape(shape)
+        np.dot(left, part.T, products)
+        prepare(products, whose, rows, start, new and start == first, known[2], lists)
+        done = np.zeros(len(left), np.int64)
+        while not collect(bits, whose, start, known[2][0].shape[1], lists, done):
+            for r in range(len(left)):
+                if done[r] < len(part):
+                    settle_list(whose[r], rows[whose[r]], near, row, known, lists)
+
+
+def new_rooms(most, width):
+    """Rooms for tiles of so many rows, and for a row."""
+    tile = np.empty(most * WIDTH, np.float32)
+    return tile, tile.view(np.int32), np.zeros(width)
 
 
 @loop
@@ -198,40 +226,25 @@ def settle_lists(rows, near, row, known, lists):
 
 
 @loop
-def search_dense(rows, left, near, right, wanted, known, lists):
-    """Compare `rows` with the candidates `near`; return offers.
-
-    `left` and `right` are their unit rows in float32.
-    """
-    m, row, whose = len(near), np.zeros(left.shape[1]), np.arange(len(rows))
-    takes = np.empty(WIDTH + 1 if len(wanted) else 0, np.int64)
-    offers, made = no_offers(len(rows) * len(wanted)), 0
-    tile = np.empty(len(rows) * min(WIDTH, m), np.float32)
-    for first in range(0, m, WIDTH):
-        last = min(first + WIDTH, m)
-        products = tile[: len(rows) * (last - first)].reshape(len(rows), last - first)
-        np.dot(left, right[first:last].T, products)
-        keep(products, whose, rows, near, first, first == 0, row, known, lists)
-        if len(wanted):
-            asked = near[first:last], wanted[first:last]
-            made = offer(products, rows, asked, takes, row, known[0], lists, offers, made)
-    settle_lists(rows, near, row, known, lists)
-    return offers[0][:made], offers[1][:made], offers[2][:made]
-
-
-@loop
-def offer(products, rows, asked, takes, row, table, lists, offers, made):
-    """Offer rows to those of the asked whose own lists may take them; return how many offers."""
-    (near, wanted), (whom, who, dots) = asked, offers
-    _, _, _, bars, errors, floors, _ = lists
-    for r in range(len(rows)):
-        taken = takers(products[r], wanted, floors[r], errors[r], takes) if bars[r] < NEVER else 0
-        if taken == 0:
-            continue
-        for c in range(taken):
-            whom[made + c], who[made + c] = near[takes[c]], rows[r]
-        spread(rows[r], row, table, True)
-        dot_products(row, table, whom[made : made + taken], dots[made : made + taken])
-        spread(rows[r], row, table, False)
-        made += taken
-    return made
+def offer_dense(rows, left, near, right, wanted, row, known, lists):
+    """The rows as offers to those candidates whose own lists may take them."""
+    table, (_, integers, numbers) = known[0], lists
+    takes, made = np.empty(WIDTH + 1, np.int64), 0
+    whom, who, dots = no_offers(len(rows) * len(near))
+    for first in range(0, len(near), WIDTH):
+        products = np.dot(left, right[first : first + WIDTH].T)
+        for r in range(len(rows)):
+            place, floor = integers[r, ITSELF] - first, numbers[r, FLOOR]
+            if 0 <= place < products.shape[1]:
+                products[r, place] = -2
+            if integers[r, BAR] == NEVER:
+                continue
+            part = wanted[first : first + WIDTH]
+            end = made + takers(products[r], part, floor, numbers[r, ERROR], takes)
+            for c in range(made, end):
+                whom[c], who[c] = near[first + takes[c - made]], rows[r]
+            spread(rows[r], row, table, True)
+            dot_products(row, table, whom[made:end], dots[made:end])
+            spread(rows[r], row, table, False)
+            made = end
+    return whom[:made], who[:made], dots[:made]
