@@ -33,7 +33,7 @@ class Parameters:
         """Whether the other is of the same kind, with the same parameters."""
         if type(self) is not type(other):
             return NotImplemented
-        mine, theirs = self.get_params(), other.get_params()  # type: ignore[attr-defined]
+        mine, theirs = self.get_params(), other.get_params()
         return all(same(mine[name], theirs[name]) for name in mine)
 
     __hash__ = None  # type: ignore[assignment]  # parameters can change
