@@ -4,7 +4,7 @@ from snaps import __version__
 
 project, author, copyright = "snaps", "The snaps developers", "The snaps developers"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["results/*.md"]
 source_suffix = {".md": "markdown"}
 suppress_warnings = ["config.cache"]

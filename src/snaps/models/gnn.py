@@ -66,6 +66,11 @@ class Settings:
         Stop after this many epochs, over the whole training, without a better validation loss.
     resets : bool
         Count these epochs anew after each better validation loss.
+
+    Examples
+    --------
+    >>> Settings(GCN, {"hidden": 32}, weight_decay=1e-3).patience
+    100
     """
 
     network: Callable[..., nn.Module]
@@ -128,6 +133,14 @@ class TrainingResult:
         Wall time.
     state_dict : dict
         Those weights.
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> data = make_graph(300, 3, seed=0)
+    >>> result = train("mlp", data.graph, data.labels, [0, 1, 2], [3, 4, 5], max_epochs=5)
+    >>> result.epochs, result.logits.shape
+    (5, (300, 3))
     """
 
     logits: np.ndarray
@@ -245,7 +258,15 @@ def build(model: str | Settings, num_features: int, num_classes: int) -> nn.Modu
 
 
 def predict(module: nn.Module, graph: Graph, *, threads: int = 1) -> np.ndarray:
-    """Logits of every node, (n, K) float32; leaves the module in evaluation mode."""
+    """Logits of every node, (n, K) float32; leaves the module in evaluation mode.
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> graph = make_graph(100, 3, seed=0).graph
+    >>> predict(build("mlp", graph.features.shape[1], 3), graph).shape
+    (100, 3)
+    """
     network = _network(module)
     network.eval()
     with torch.no_grad(), threads_set(threads):
