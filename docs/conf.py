@@ -27,4 +27,15 @@ html_static_path = ["static"]
 html_css_files = ["pages.css"]
 html_copy_source = False
 html_show_sourcelink = False
+SERIF = '"Iowan Old Style", "Palatino Linotype", Palatino, "Book Antiqua", Georgia, serif'
+html_theme_options = {
+    "light_css_variables": {
+        "font-stack--headings": SERIF,
+        "color-brand-primary": "#005a8e",
+        "color-brand-content": "#005a8e",
+        "color-background-primary": "#fdfdfb",
+        "color-background-secondary": "#f4f4f0",
+    },
+    "dark_css_variables": {"color-brand-primary": "#7cc6f0", "color-brand-content": "#7cc6f0"},
+}
 pygments_style, pygments_dark_style = "default", "github-dark"

@@ -11,30 +11,30 @@ import tempfile
 import venv
 from pathlib import Path
 
-# What a wheel could leave behind: data files, the command, the types.
+# What a distribution could leave behind: data files, types, the version, a dependency.
 LOOK = """
-import importlib.metadata, importlib.resources, snaps
+import importlib.metadata, importlib.resources
+import numpy as np
+import snaps
 assert importlib.metadata.version("snaps-cp") == snaps.__version__
-root = importlib.resources.files("snaps")
-pages = ("report/page.html", "report/page.css", "report/page.js")
-for name in ("py.typed", "reproduce/paper.json", *pages):
-    assert root.joinpath(name).is_file(), name
+for name in ("py.typed", "reproduce/paper.json"):
+    assert importlib.resources.files("snaps").joinpath(name).is_file(), name
+probs = np.random.default_rng(0).dirichlet([1, 1, 1], 200)
+cp = snaps.SplitConformal(0.1, score=snaps.THR())
+cp.calibrate(None, probs, probs.argmax(axis=1), np.arange(100))
+cp.report("report.html")
+cp.predict_set().write("sets.parquet")
 """
 
 
 def check(distribution: Path, python: Path) -> None:
-    """Install, look, and run the demo far from the sources."""
+    """Install, and use it far from the sources."""
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--force-reinstall", "--no-deps", distribution], check=True)
     subprocess.run([*pip, distribution], check=True)
     with tempfile.TemporaryDirectory() as elsewhere:
         subprocess.run([python, "-c", LOOK], check=True, cwd=elsewhere)
-        # Loops are compiled once per installation, so one of them runs the demo.
-        what = ["demo", "--nodes", "300"] if distribution.suffix == ".whl" else ["--version"]
-        command = [python.parent / "snaps", *what]
-        subprocess.run(command, check=True, cwd=elsewhere, stdout=subprocess.DEVNULL)
-        made = (Path(elsewhere) / "demo" / "report.html").is_file()
-        assert made == (what[0] == "demo")
+        subprocess.run([python.parent / "snaps", "--version"], check=True, cwd=elsewhere)
     print(f"{distribution.name} installs and runs")
 
 
