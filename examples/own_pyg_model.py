@@ -38,7 +38,8 @@ training, validation, calibration, test = order.split([200, 200, 600, 2000])
 
 # Three lines: the graph, the model's logits, the sets.
 graph = snaps.Graph.from_pyg(data)
-logits = train(Sage(data.num_features, 5), graph, data.y, training, validation).logits
+model = Sage(data.num_features, 5)
+logits = train(model, graph, data.y, training, validation, max_epochs=100).logits
 cp = snaps.SNAPS(alpha=0.1).calibrate(
     graph, logits, data.y, calibration, tune_nodes=validation, logits=True
 )
