@@ -89,3 +89,19 @@ def test_the_version_is_told_once():
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
     assert snaps.__version__ not in text
     assert 'attr = "snaps._version.__version__"' in text
+
+
+def test_the_citation_and_the_workflow_can_be_read():
+    yaml = pytest.importorskip("yaml")
+    root = Path(__file__).parents[1]
+    citation = yaml.safe_load((root / "CITATION.cff").read_text())
+    assert citation["authors"] == [{"name": "The snaps developers"}]
+    assert len(citation["preferred-citation"]["authors"]) == 6
+    targets = set(re.findall(r"^([\w-]+):", (root / "Makefile").read_text(), re.MULTILINE))
+    jobs = yaml.safe_load((root / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    lines = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    made = {line.split()[1] for line in lines if line.startswith("make ")}
+    said = set(re.findall(r"\bmake ([\w-]+)", (root / ".ci" / "run").read_text()))
+    assert made == said <= targets
+    for path in [root / ".pre-commit-config.yaml", *(root / ".github").rglob("*.yml")]:
+        yaml.safe_load(path.read_text())
