@@ -33,8 +33,8 @@ kill: $(VENV)/.test
 	$(BIN)/python tests/kill.py --times 50
 
 lint: $(VENV)/.lint
-	$(BIN)/ruff format --check src tests benchmarks examples docs
-	$(BIN)/ruff check src tests benchmarks examples docs
+	$(BIN)/ruff format --check src tests benchmarks examples docs/*.py
+	$(BIN)/ruff check src tests benchmarks examples docs/*.py
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench

@@ -26,7 +26,7 @@ class Sage(torch.nn.Module):
 
 
 # A made graph stands in for yours.
-made = make_graph(3000, 5, degree=4, num_features=300, signal=1.3, seed=0)
+made = make_graph(3000, 5, degree=4, num_features=300, signal=1.3, seed=2)
 source, target = made.graph.adjacency.tocoo().coords
 data = Data(
     x=torch.tensor(made.graph.features.toarray()),
