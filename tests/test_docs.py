@@ -28,7 +28,12 @@ from snaps.cli import main
 REPOSITORY = Path(__file__).parents[1]
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + DOCS
-NEEDS = {"own_model.md": "torch_geometric", "images.md": "torch", "reproducing.md": "torch"}
+NEEDS = {
+    "own_model.md": "torch_geometric",
+    "images.md": "torch",
+    "reproducing.md": "torch",
+    "spark.md": "pyspark",
+}
 REAL_DATA = {"reproducing.md"}
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -166,7 +171,8 @@ def test_the_site_is_built_without_warnings_and_opens_from_disk(tmp_path):
 def test_broken_links_break_the_build(tmp_path):
     (tmp_path / "conf.py").write_text((REPOSITORY / "docs" / "conf.py").read_text())
     (tmp_path / "static").mkdir()
-    (tmp_path / "static" / "pages.css").touch()
+    for name in ("pages.css", "pages.js"):
+        (tmp_path / "static" / name).touch()
     links = ["[gone](page.md)", "![gone](picture.png)", "[gone](#place)"]
     (tmp_path / "index.md").write_text("\n\n".join(["# A page", *links]))
     done = build(tmp_path, tmp_path / "out")
