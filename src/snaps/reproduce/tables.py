@@ -106,7 +106,12 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
 
 
 def _row(
-    table: str, dataset: str, alpha: float, method: str, cells: list[dict], setting: Setting
+    table: str,
+    dataset: str,
+    alpha: float,
+    method: str,
+    cells: list[dict[str, Any]],
+    setting: Setting,
 ) -> dict[str, Any]:
     """One dataset and method: means over the draws, standard errors, and the paper's numbers."""
     row: dict[str, Any] = {"dataset": dataset, "alpha": alpha, "method": method}
