@@ -24,8 +24,9 @@ except ImportError:
 
 FANOUTS = (15, 10, 5)
 BATCH_SIZE = 1024
-# Bytes of a full batch, measured as the growth of a process while it trained GCNs.
-_BYTES_PER_OUTPUT = 40
+# Bytes of a full batch, fitted to the growth of processes that trained GCNs of three layers on
+# 40,000 nodes, with hidden layers of 64 and 256 and degrees of 4 and 60: within a sixth of it.
+_BYTES_PER_OUTPUT = 24
 _BYTES_PER_EDGE = 100
 # Share of the machine's memory that a full batch may take.
 _SHARE = 0.7
@@ -118,7 +119,8 @@ class Sampler:
         row = np.repeat(np.arange(len(nodes)), taken)
         places = np.arange(len(row)) - (np.cumsum(taken) - taken)[row]
         many = counts > fanout
-        places[many[row]] = _distinct(counts[many], fanout, rng).ravel()
+        if many.any():
+            places[many[row]] = _distinct(counts[many], fanout, rng).ravel()
         picked = begin[row] + places
         weights = self._incoming.data[picked].astype(np.float64)
         sampled = np.bincount(row, weights, minlength=len(nodes))
