@@ -39,6 +39,7 @@ TABLES = {
 }
 
 
+COSTS = ("training", "similarity", "conformal")
 # Why a cell is far from the paper's, where that is known.
 CAUSES = {
     ("table1", "amazon_computers", 0.05, "APS"): (
@@ -71,7 +72,7 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     with track(f"{name}: training {table.model}", len(names) * setting.draws) as advance:
         runner.train_missing(names, table.model, setting, advance)
     rows = []
-    timing = {"training": 0.0, "similarity": 0.0, "conformal": 0.0}
+    timing = dict.fromkeys(COSTS, 0.0)
     total = len(names) * setting.draws * len(table.alphas)
     with track(f"{name}: prediction sets", total) as advance:
         for dataset in names:
