@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_path
+from snaps._checks import check_path, machine_memory
 from snaps._checks.ids import check_ids, locate
 from snaps._errors import NotEnoughMemory, SnapsError, SnapsWarning
 from snaps._files import features_from_arrays, open_npz, unreadable
@@ -73,7 +73,7 @@ class Columns:
         self._refuse(names, self._rows * sum(cost))
 
     def _refuse(self, names: list[str], needed: int) -> None:
-        if needed > (limit := _memory()):
+        if needed > (limit := machine_memory()):
             raise NotEnoughMemory(
                 f"cannot read '{self.path}': {' and '.join(names)} in {self._rows} rows take "
                 f"{needed / 1e9:.1f} GB of memory or more, and this machine has {limit / 1e9:.1f}"
@@ -178,14 +178,6 @@ class Columns:
         if is_text(kind):
             return np.array(column.to_pylist(), str)
         return column.to_numpy(zero_copy_only=False)
-
-
-def _memory() -> float:
-    """Bytes of memory of this machine, if it tells."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
 
 
 def null_mask(column: Any) -> np.ndarray:

@@ -57,15 +57,22 @@ def calm(function: Callable[Given, Result]) -> Callable[Given, Result]:
     return called
 
 
+def machine_memory() -> float:
+    """Bytes of memory of this machine; infinite if it does not tell."""
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+    return float(there) if there > 0 else float("inf")
+
+
 def check_memory(size: int, name: str, value: Any) -> None:
     """Refuse what needs more bytes than this machine has: to try would end the process."""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if size > there > 0:
-            raise SnapsError(
-                f"'{name}' must fit into memory, got {shown(value)}, which takes "
-                f"{plainly(size >> 30)} GB or more of {there >> 30}"
-            )
+    if size > (there := machine_memory()):
+        raise SnapsError(
+            f"'{name}' must fit into memory, got {shown(value)}, which takes "
+            f"{plainly(size >> 30)} GB or more of {int(there) >> 30}"
+        )
 
 
 def has(value: Any, attribute: str) -> bool:

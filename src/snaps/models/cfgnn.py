@@ -16,7 +16,6 @@ label is read, so that what is left of the pool stays exchangeable.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
@@ -42,7 +41,7 @@ from snaps.calibration import Calibration, fewest_nodes
 from snaps.graph import Graph
 from snaps.models.gnn import predict
 from snaps.models.networks import Corrector
-from snaps.models.training import fit, seeded, threads_set
+from snaps.models.training import Losses, fit, seeded, threads_set
 from snaps.scores import APS, score_table
 
 try:
@@ -324,7 +323,7 @@ def _losses(
     alpha: Fraction,
     settings: Settings,
     seed: int,
-) -> tuple[Callable[[], tuple[Tensor, Tensor]], dict[str, list[float]]]:
+) -> tuple[Losses, dict[str, list[float]]]:
     """The losses that `fit` asks for, and the curve that they write."""
     nodes = np.concatenate([*halves, trained])
     shared, (view,) = network.prepare(graph, [nodes])
@@ -343,7 +342,7 @@ def _losses(
         soft = inefficiency(true, probs[first:both], alpha, settings.temperature, settings.target)
         return F.cross_entropy(logits[places], targets), soft, probs
 
-    def losses() -> tuple[Tensor, Tensor]:
+    def losses() -> tuple[list[Tensor], Tensor]:
         network.eval()
         with torch.no_grad():
             entropy, soft, probs = parts()
@@ -354,7 +353,7 @@ def _losses(
         entropy, soft, _ = parts()
         warmed_up = len(curve["size"]) > settings.warm_up
         loss = entropy + settings.weight * soft if warmed_up else entropy
-        return loss, torch.tensor(size)
+        return [loss], torch.tensor(size)
 
     return losses, curve
 
