@@ -52,7 +52,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[gnn,datasets,test]"
+	$(PIP) -e ".[gnn,datasets,spark,test]"
 	touch $@
 
 $(VENV)/.lint: pyproject.toml constraints.txt | $(VENV)/bin/python
@@ -60,7 +60,7 @@ $(VENV)/.lint: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[bench,gnn]"
+	$(PIP) -e ".[bench,gnn,spark]"
 	touch $@
 
 $(LOWEST)/.test: pyproject.toml constraints-lowest.txt

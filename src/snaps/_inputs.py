@@ -37,7 +37,7 @@ from snaps._parts import (
     Similar,
     Summary,
 )
-from snaps._randomness import locate_keys
+from snaps._randomness import SHARES_STREAM, locate_keys, smallest
 from snaps._regression import Solution, solve
 from snaps._similarity_update import extend
 from snaps.graph import Graph
@@ -239,6 +239,11 @@ class Inputs:
     def positions(self, keys: Keys) -> Array:
         """Where the nodes with these keys stand, those that are here."""
         return locate_keys(self.keys, keys)[0]
+
+    def others(self, but: Keys, seed: int, count: int) -> Keys:
+        """The keys of so many random nodes that are not among some, in ascending order."""
+        keys = np.sort(self.keys[~np.isin(self.keys, but)])
+        return keys[smallest(seed, keys, SHARES_STREAM, count)]
 
     @calm
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:

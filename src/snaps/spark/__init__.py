@@ -53,6 +53,7 @@ class Prediction:
     calib_scores : array
         The scores of calibration nodes' labels.
     num_nodes : int
+    inputs : SparkInputs
     """
 
     sets: Any
@@ -65,6 +66,13 @@ class Prediction:
     tune_ids: np.ndarray
     calib_scores: np.ndarray
     num_nodes: int
+    inputs: Any
+
+    def write(self, path: str) -> None:
+        """Write the sets as Parquet; complaints of executors come as one line."""
+        with self.inputs.naming():
+            self.sets.write.mode("errorifexists").parquet(path)
+        self.inputs.release()
 
 
 def predict_sets(
@@ -160,6 +168,7 @@ def predict_sets(
         roles.tuning.ids,
         scores,
         inputs.num_nodes,
+        inputs,
     )
 
 
@@ -238,18 +247,14 @@ def _fitting(scorer: Pooling, has: frozenset[str]) -> Pooling:
         return replace(scorer, parts=tuple(name for name in FITTING if name in there))
     others = [name for name in scorer.parts if name not in FITTING]
     if others:
-        raise SnapsError(
-            f"'parts' must be among {', '.join(FITTING)} on Spark, got {others[0]!r}"
-        )
+        raise SnapsError(f"'parts' must be among {', '.join(FITTING)} on Spark, got {others[0]!r}")
     return scorer
 
 
 def _weighed(fitted: FittedScorer) -> dict[str, Part]:
     """The parts that weigh anything."""
     return {
-        name: part
-        for name, part in fitted.parts.items()
-        if name == "own" or fitted.weights[name]
+        name: part for name, part in fitted.parts.items() if name == "own" or fitted.weights[name]
     }
 
 

@@ -56,9 +56,7 @@ class Tables:
         return f"{self.titles[name in ('src', 'dst')]} column '{name}'"
 
 
-def read_tables(
-    nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'edges'")
-) -> Tables:
+def read_tables(nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'edges'")) -> Tables:
     """The columns that are needed, held against their types."""
     from pyspark.sql import functions as F
 
@@ -110,9 +108,7 @@ def _kinds(table: Any, title: str = "") -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
-def _check(
-    kinds: dict[str, str], name: str, sorts: tuple[str, ...], rule: str, title: str
-) -> None:
+def _check(kinds: dict[str, str], name: str, sorts: tuple[str, ...], rule: str, title: str) -> None:
     if name not in kinds:
         found = ", ".join(kinds) or "none"
         raise SnapsError(f"{title} must have a column '{name}', got {found}")
@@ -138,23 +134,25 @@ def checker(title: str, logits: bool) -> Any:
     """Look at every row of nodes; each partition tells its first problem and its widths."""
 
     def check(batches: Iterable[Any]) -> Iterator[Any]:
-        problem, classes, width = None, None, None
+        problem: str | None = None
+        lengths: tuple[int, int] | None = None
         for batch in batches:
             if not len(batch) or problem:
                 continue
             try:
                 found = _look(batch, title, logits)
-                for name, old, new in (("probs", classes, found[0]), ("features", width, found[1])):
-                    if old is not None and old != new and width != -1:
-                        first = _called(batch.column("id"), 0)
-                        raise SnapsError(
-                            f"{title} column '{name}' must have lists of equal length ({old}), "
-                            f"got {new} {first}"
-                        )
-                classes, width = found
+                if lengths is not None and found != lengths:
+                    name = "probs" if found[0] != lengths[0] else "features"
+                    old, new = (pair[name == "features"] for pair in (lengths, found))
+                    raise SnapsError(
+                        f"{title} column '{name}' must have lists of equal length ({old}), "
+                        f"got {new} {_called(batch.column('id'), 0)}"
+                    )
+                lengths = found
             except SnapsError as error:
                 problem = str(error)
-        if problem or classes is not None:
+        if problem or lengths:
+            classes, width = lengths or (None, None)
             yield pa.RecordBatch.from_pydict(
                 {
                     "problem": pa.array([problem], pa.string()),

@@ -17,10 +17,17 @@ from snaps._checks import check_flag, plainly
 from snaps._errors import SnapsError
 from snaps._evidence import Keys
 from snaps._parts import Array, Beliefs, Links, Mean, Own, Part, Probs, Similar
-from snaps._randomness import CANDIDATE_STREAM, hashes, locate_keys, node_keys, smallest
+from snaps._randomness import (
+    CANDIDATE_STREAM,
+    SHARES_STREAM,
+    hashes,
+    locate_keys,
+    node_keys,
+    smallest,
+)
 from snaps.scores import LIBRARY
 from snaps.spark import _links
-from snaps.spark._batches import features_of, keys_of, lists
+from snaps.spark._batches import features_of, keys_of, pieces, unpacked
 from snaps.spark._columns import CHECKED, Tables, checker
 from snaps.spark._rows import Candidates, RowMaker, is_plain
 
@@ -52,7 +59,8 @@ class SparkInputs:
 
         self._seed, self.nodes = self._with_links()
         ends = tables.edges.select(
-            _link(F.col("src"), self._seed).alias("src"), _link(F.col("dst"), self._seed).alias("dst")
+            _link(F.col("src"), self._seed).alias("src"),
+            _link(F.col("dst"), self._seed).alias("dst"),
         )
         ends = ends.where("src != dst")
         # Both ways, read once.
@@ -67,11 +75,7 @@ class SparkInputs:
         self._rows: dict[Part, Array] = {}
         self._broadcast: dict[Similar, Any] = {}
         self._heavy: np.ndarray | None = None
-
-    @property
-    def keys(self) -> Keys:
-        """All keys: there may be too many for the driver."""
-        raise SnapsError("the keys of all nodes must not be collected on Spark")
+        self._persisted: list[Any] = []
 
     # -- checks ---------------------------------------------------------------------------------
 
@@ -121,7 +125,8 @@ class SparkInputs:
         again = self.nodes.groupBy("id").count().where("count > 1").first()
         if again is not None:
             raise SnapsError(
-                f"{self.tables.title('id')} must be unique, got {plainly(again['id'])} twice or more"
+                f"{self.tables.title('id')} must be unique, "
+                f"got {plainly(again['id'])} twice or more"
             )
         return self.nodes.count(), int(found["max_classes"]), int(found["max_width"])
 
@@ -144,10 +149,18 @@ class SparkInputs:
 
     def ask_for(self, ids: np.ndarray) -> None:
         """Of which nodes `rows` will be asked: all of their rows are made at once."""
-        order = np.argsort(node_keys(ids), kind="stable")
-        self._ids = ids[order]
+        self._ids = ids[np.argsort(node_keys(ids), kind="stable")]
         self._keys = node_keys(self._ids)
         self._few = self.spark.createDataFrame(pa.table({"id": pa.array(self._ids)}))
+        self._rows.clear()
+
+    def others(self, but: Keys, seed: int, count: int) -> Keys:
+        """The keys of so many random nodes that are not among some, in ascending order."""
+        found = self._smallest(count, seed, SHARES_STREAM, ["id"], but)
+        ids = found.column("id").combine_chunks()
+        names = np.array(ids.to_pylist(), str) if self.tables.text else ids.to_numpy()
+        self.ask_for(np.union1d(self._ids, names))
+        return np.sort(keys_of(ids))
 
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K)."""
@@ -160,18 +173,15 @@ class SparkInputs:
         """Parts of the few nodes, in the order of their keys."""
 
         def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
-            from snaps.spark._batches import pieces
-
             tables = {f"part{i}": rows[part] for i, part in enumerate(parts)}
             return pieces({"id": nodes.column("id")}, tables)
 
         names = [f"part{i}" for i in range(len(parts))]
         kind = "string" if self.tables.text else "long"
         schema = ", ".join([f"id {kind}", *(f"{name} binary" for name in names)])
-        from snaps.spark._batches import unpacked
-
         with self.naming():
             found = self.all(parts, finish, schema, only=self._few).toArrow()
+        self.release()
         place, here = locate_keys(self._keys, keys_of(found.column("id")))
         out = {}
         for name, part in zip(names, parts, strict=True):
@@ -201,20 +211,24 @@ class SparkInputs:
         only : DataFrame with a column id, optional
             A few nodes; their neighbours are then all that is looked at.
         """
+        from pyspark.sql import functions as F
+
         once, twice = _hops(parts)
         plain = tuple(dict.fromkeys([*filter(is_plain, parts), *once]))
         make = self._maker(plain)
         nodes = self.nodes if nodes is None else nodes
+        targets = None
         if only is not None:
-            nodes = nodes.join(only, "id", "left_semi")
+            nodes = nodes.join(F.broadcast(only), "id", "left_semi")
+            targets = only.select(_link(F.col("id"), self._seed).alias("link"))
         if not once:
             return nodes.mapInArrow(_finished(make, finish), schema)
         base = nodes.mapInArrow(
             lambda batches: make(batches, "link", "id"), self._kept("link", "id")
         )
-        sent = self._sent(once, twice, nodes.select("link") if only is not None else None)
-        receive = _links.receiver(plain, (once, twice), finish, self._arrow(schema))
-        return self._meet(base, sent, receive, schema)
+        sent = self._sent_twice(once, targets) if twice else self._sent(once, targets)
+        receive = _links.receiver(plain, once, twice, finish, self._arrow(schema))
+        return self._meet(base, sent, receive, schema, self._buckets(targets))
 
     def _maker(self, parts: tuple[Part, ...]) -> RowMaker:
         over = {part.over for part in parts if isinstance(part, Mean)}
@@ -236,36 +250,47 @@ class SparkInputs:
 
         return to_arrow_schema(StructType.fromDDL(schema))
 
-    def _sent(self, once: list[Part], twice: list[Part], only: Any) -> Any:
-        """What links bring: sums of rows; and sums of means, with the means themselves."""
+    def _sent(self, parts: list[Part], only: Any) -> Any:
+        """What links bring: sums of rows."""
+        edges = self._into(only)
+        sources = self._sources(parts, None if only is None else edges)
+        buckets = self._buckets(only)
+        # What few nodes get is little, however many links a source has.
+        heavy = self.heavy_links() if only is None else np.empty(0, np.int64)
+        return self._send(sources, edges, _links.FIRST, len(parts), buckets, heavy)
+
+    def _sent_twice(self, parts: list[Part], only: Any) -> Any:
+        """What links to links bring: sums of means, and the means themselves."""
         from pyspark.sql import functions as F
 
-        edges = self._into(only)
-        if not twice:
-            return self._send(self._sources(once, edges if only is not None else None), edges, 1,
-                              len(once))  # fmt: skip
-        near = None
+        edges, near = self._into(only), None
         if only is not None:
             near = edges.select(F.col("src").alias("link")).union(only).distinct()
-        reached = self._into(near)
-        first = self._send(
-            self._sources(once, reached if only is not None else None), reached, 1, len(once)
-        )
+        reached, buckets = self._into(near), self._buckets(only, self._num_edges / self.num_nodes)
+        sources = self._sources(parts, None if only is None else reached)
+        heavy = self.heavy_links()
+        first = self._send(sources, reached, _links.FIRST, len(parts), buckets, heavy)
         nodes = self.nodes if near is None else self.nodes.join(near, "link", "left_semi")
-        make = self._maker(tuple(once))
-        base = nodes.mapInArrow(lambda batches: make(batches, "link"), self._kept("link"))
-        schema = self._kept("link")
-        receive = _links.receiver(
-            once, (once, []), lambda nodes, rows: _links.as_means(nodes, rows, once),
-            self._arrow(schema),
-        )  # fmt: skip
-        means = self._meet(base, first, receive, schema).persist()
-        second = self._send(means, edges, 2, len(once))
+        make, schema = self._maker(tuple(parts)), self._kept("link")
+        base = nodes.mapInArrow(lambda batches: make(batches, "link"), schema)
+
+        def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
+            return _links.as_means(nodes, rows, parts)
+
+        receive = _links.receiver(parts, parts, False, finish, self._arrow(schema))
+        means = self._meet(base, first, receive, schema, buckets).persist()
+        self._persisted.append(means)
+        second = self._send(means, edges, _links.SECOND, len(parts), buckets, heavy)
         own = means.select(
             F.col("link").alias("dst"), F.lit(_links.MEANS).alias("hop"),
             F.lit(1).cast("long").alias("count"), F.col("table").alias("sums"),
         )  # fmt: skip
         return second.union(own)
+
+    def release(self) -> None:
+        """Let go of what was kept on the executors."""
+        while self._persisted:
+            self._persisted.pop().unpersist()
 
     def _into(self, targets: Any) -> Any:
         """Edges into some nodes."""
@@ -285,49 +310,45 @@ class SparkInputs:
         make = self._maker(tuple(parts))
         return nodes.mapInArrow(lambda batches: make(batches, "link"), self._kept("link"))
 
-    def _send(self, sources: Any, edges: Any, hop: int, count: int) -> Any:
+    def _send(
+        self, sources: Any, edges: Any, hop: int, count: int, buckets: int, heavy: np.ndarray
+    ) -> Any:
         """Sums of what sources send along edges, by target."""
         from pyspark.sql import functions as F
 
-        heavy = self._heavy_links()
-        bucket = self._bucket("src")
-        rows = np.empty((0, count * self.num_classes))
+        bucket, rows = _bucket("src", buckets), np.empty((0, count * self.num_classes))
         if len(heavy):
-            some = F.col("src").isin(heavy.tolist())
-            bucket = F.when(some, self._bucket("dst")).otherwise(bucket)
-            found = sources.where(F.col("link").isin(heavy.tolist())).toArrow()
-            from snaps.spark._batches import unpacked
-
+            bucket = F.when(F.col("src").isin(heavy.tolist()), _bucket("dst", buckets)).otherwise(
+                bucket
+            )
+            some = F.col("link").isin(heavy.tolist())
+            found = sources.where(some).toArrow()
+            sources = sources.where(~some)
             heavy = found.column("link").to_numpy()
-            rows = unpacked(found.column("table"), np.float64)
-            sources = sources.where(~F.col("link").isin(heavy.tolist()))
-        left = self._placed(sources, self._bucket("link"))
-        right = self._placed(edges, bucket)
+            rows = unpacked(found.column("table"), np.float64).reshape(len(heavy), rows.shape[1])
+        left = _placed(sources, _bucket("link", buckets), buckets)
+        right = _placed(edges, bucket, buckets)
         send = _links.sender(hop, (heavy, rows))
         return left.cogroup(right).applyInArrow(send, _links.SENT)
 
-    def _meet(self, base: Any, sent: Any, receive: Any, schema: str) -> Any:
-        left = self._placed(base, self._bucket("link"))
-        right = self._placed(sent, self._bucket("dst"))
+    def _meet(self, base: Any, sent: Any, receive: Any, schema: str, buckets: int) -> Any:
+        left = _placed(base, _bucket("link", buckets), buckets)
+        right = _placed(sent, _bucket("dst", buckets), buckets)
         return left.cogroup(right).applyInArrow(receive, schema)
 
-    def _placed(self, table: Any, bucket: Any) -> Any:
-        placed = table.withColumn("bucket", bucket)
-        return placed.repartitionById(self._buckets, "bucket").groupBy("bucket")
+    def _buckets(self, only: Any = None, spread: float = 1.0) -> int:
+        """So many that each gets a few dozen megabytes, and every core a few of them.
 
-    @property
-    def _buckets(self) -> int:
-        """So many that each gets a few dozen megabytes, and every core a few of them."""
-        needed = (2 * self._num_edges + self.num_nodes) * self.num_classes * 8 / BUCKET_BYTES
+        Few nodes get by with fewer; `spread` says for how many nodes each of them stands.
+        """
+        share = 1.0
+        if only is not None:
+            share = min(4 * len(self._ids) / self.num_nodes * max(spread, 1.0), 1.0)
+        total = (2 * self._num_edges + self.num_nodes) * self.num_classes * 8
         least = 2 * self.spark.sparkContext.defaultParallelism
-        return int(min(max(math.ceil(needed), least), MOST_BUCKETS))
+        return int(min(max(math.ceil(share * total / BUCKET_BYTES), least), MOST_BUCKETS))
 
-    def _bucket(self, name: str) -> Any:
-        from pyspark.sql import functions as F
-
-        return F.pmod(F.xxhash64(F.lit(1), F.col(name)), F.lit(self._buckets)).cast("int")
-
-    def _heavy_links(self) -> np.ndarray:
+    def heavy_links(self) -> np.ndarray:
         """Nodes with more links than a bucket should hold, as a sample of the edges tells."""
         from pyspark.sql import functions as F
 
@@ -336,7 +357,7 @@ class SparkInputs:
             share = min(SAMPLED_EDGES / max(total, 1), 1.0)
             ends = self.tables.edges.sample(share, seed=0) if share < 1 else self.tables.edges
             ends = ends.select(F.explode(F.array("src", "dst")).alias("id"))
-            least = max(share * total / self._buckets / 2, 100)
+            least = max(share * total / self._buckets() / 2, 100)
             found = ends.groupBy("id").count().where(F.col("count") > least)
             links = found.select(_link(F.col("id"), self._seed).alias("link")).toArrow()
             self._heavy = np.sort(links.column("link").to_numpy())
@@ -348,19 +369,16 @@ class SparkInputs:
         """The nodes that may be similar ones, the same as on one machine, sent to everyone."""
         if over not in self._broadcast:
             count = self._count(over)
-            found = self._smallest(count)
+            columns = ("id", "probs", "features")
+            found = self._smallest(count, 0, CANDIDATE_STREAM, columns, np.empty(0, np.uint64))
             keys = keys_of(found.column("id"))
-            # In ascending order of keys, as good as any: ties are broken by keys.
-            chosen = smallest(0, keys, CANDIDATE_STREAM, count)
-            order = chosen[np.argsort(keys[chosen])]
-            found = found.take(pa.array(order))
             features = found.column("features").combine_chunks()
             width = self._width
             if width < 0:
                 width = self._sparse_width()
             make = RowMaker((Probs(),), self._logits)
             batch = found.combine_chunks().to_batches()[0]
-            known = Candidates(keys[order], make.make(batch)[0], features_of(features, width), width)
+            known = Candidates(keys, make.make(batch)[0], features_of(features, width), width)
             self._broadcast[over] = self.spark.sparkContext.broadcast(known)
         return self._broadcast[over]
 
@@ -394,24 +412,26 @@ class SparkInputs:
             )
         return self.num_nodes
 
-    def _smallest(self, count: int) -> Any:
-        """Nodes among which are those with the smallest hashes, and not many more."""
-        share = (count + 8 * math.sqrt(count) + 16) / self.num_nodes
-        columns = ["id", "probs", "features"]
+    def _smallest(
+        self, count: int, seed: int, stream: int, columns: Sequence[str], but: Keys
+    ) -> Any:
+        """The nodes with the smallest hashes that are not among some, in the order of keys."""
         nodes = self.nodes.select(*columns)
-        if count >= self.num_nodes or share >= 1:
-            return nodes.toArrow()
+        share = (count + 8 * math.sqrt(count) + 16) / max(self.num_nodes - len(but), 1)
         while True:
             limit = np.uint64(min(int(share * 2.0**64), 2**64 - 1))
 
             def pick(batches: Iterable[Any], limit: np.uint64 = limit) -> Iterator[Any]:
                 for batch in batches:
-                    words = hashes(0, keys_of(batch.column("id")), CANDIDATE_STREAM)
-                    yield batch.filter(pa.array(words <= limit))
+                    keys = keys_of(batch.column("id"))
+                    few = (hashes(seed, keys, stream) <= limit) & ~np.isin(keys, but)
+                    yield batch.filter(pa.array(few))
 
             found = nodes.mapInArrow(pick, nodes.schema).toArrow()
-            if len(found) >= count:
-                return found
+            if len(found) >= count or share >= 1:
+                keys = keys_of(found.column("id"))
+                chosen = smallest(seed, keys, stream, count)
+                return found.take(pa.array(chosen[np.argsort(keys[chosen])]))
             share *= 2
 
     # -- errors ---------------------------------------------------------------------------------
@@ -447,21 +467,29 @@ def _link(column: Any, seed: int) -> Any:
     return column if seed < 0 else F.xxhash64(F.lit(seed), column)
 
 
-def _hops(parts: Iterable[Part]) -> tuple[list[Part], list[Part]]:
-    """What is sent over links once, and what twice."""
-    once: dict[Part, None] = {}
-    twice: dict[Part, None] = {}
+def _bucket(name: str, count: int) -> Any:
+    from pyspark.sql import functions as F
+
+    return F.pmod(F.xxhash64(F.lit(1), F.col(name)), F.lit(count)).cast("int")
+
+
+def _placed(table: Any, bucket: Any, count: int) -> Any:
+    """A table with each row in the task of its bucket."""
+    return table.withColumn("bucket", bucket).repartitionById(count, "bucket").groupBy("bucket")
+
+
+def _hops(parts: Iterable[Part]) -> tuple[list[Part], bool]:
+    """What is sent over links, and whether it is sent on from there."""
+    sent: dict[Part, None] = {}
+    twice = False
     for part in parts:
-        if is_plain(part):
-            continue
-        assert isinstance(part, Mean)
-        of = part.of
-        if not is_plain(of):
-            assert isinstance(of, Mean)
-            of = of.of
-            twice[of] = None
-        once[of] = None
-    return list(once), list(twice)
+        hops = 0
+        while isinstance(part, Mean) and isinstance(part.over, Links):
+            part, hops = part.of, hops + 1
+        if hops:
+            sent[part] = None
+        twice |= hops > 1
+    return list(sent), twice
 
 
 def _finished(make: RowMaker, finish: Finish) -> Any:
@@ -481,8 +509,7 @@ def check_fits(parts: Iterable[Part]) -> None:
             part = part.of
         if isinstance(part, Own) and type(part.score) not in LIBRARY:
             raise SnapsError(
-                "'score' must be APS, RAPS, SAPS or THR on Spark, got "
-                f"{type(part.score).__name__}"
+                f"'score' must be APS, RAPS, SAPS or THR on Spark, got {type(part.score).__name__}"
             )
         if not isinstance(part, (Own, Probs, Beliefs)):
             raise SnapsError(f"'parts' must be among those that Spark makes, got {part!r:.40}")
@@ -501,5 +528,3 @@ def told() -> Iterator[None]:
             if found:
                 raise SnapsError(message) from error
         raise
-
-

@@ -115,7 +115,8 @@ def _means(links: np.ndarray, sent: Any) -> Array:
 
 def receiver(
     parts: Sequence[Part],
-    hops: tuple[Sequence[Part], Sequence[Part]],
+    linked: Sequence[Part],
+    twice: bool,
     finish: Callable[[Any, dict[Part, Array]], Iterator[Any]],
     schema: Any,
 ) -> Callable[[Any, Any], Any]:
@@ -124,7 +125,8 @@ def receiver(
     Parameters
     ----------
     parts : the parts that the nodes' tables hold
-    hops : those that were sent over links, and over links twice
+    linked : those that were sent over links
+    twice : whether their means were sent on, and come as they are
     finish : takes nodes and all parts
     """
 
@@ -133,19 +135,15 @@ def receiver(
             return pa.Table.from_batches([], schema)
         links, table = _by_link(nodes)
         rows = split_parts(table, parts)
-        once, twice = hops
-        if once:
-            own = np.hstack([rows[part] for part in once])
-            known = twice and pc.any(pc.equal(sent.column("hop"), MEANS)).as_py()
-            linked = _means(links, sent) if known else received(links, sent, FIRST, own)
-            for part, mean in split_parts(linked, once).items():
-                rows[Mean(Links(), part)] = mean
+        own = np.hstack([rows[part] for part in linked])
+        means = _means(links, sent) if twice else received(links, sent, FIRST, own)
+        sent_on = split_parts(means, linked)
+        first: dict[Part, Array] = {Mean(Links(), part): one for part, one in sent_on.items()}
+        rows |= first
         if twice:
-            means = [Mean(Links(), part) for part in twice]
-            own = np.hstack([rows[part] for part in means])
-            linked = received(links, sent, SECOND, own)
-            for part, mean in split_parts(linked, means).items():
-                rows[Mean(Links(), part)] = mean
+            means = received(links, sent, SECOND, means)
+            again = split_parts(means, list(first))
+            rows |= {Mean(Links(), part): one for part, one in again.items()}
         return pa.Table.from_batches([batch.cast(schema) for batch in finish(nodes, rows)], schema)
 
     return receive
@@ -155,5 +153,3 @@ def as_means(nodes: Any, rows: dict[Part, Array], parts: Sequence[Part]) -> Iter
     """Means of nodes, both as what their neighbours add up and as what they know themselves."""
     columns = {"link": nodes.column("link")}
     return pieces(columns, {"table": np.hstack([rows[Mean(Links(), part)] for part in parts])})
-
-
