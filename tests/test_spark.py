@@ -336,7 +336,13 @@ def test_the_command_writes_the_same_sets(spark, folder, tmp_path):
     other.write_text("an older file goes")
     subprocess.run([*common, str(one)], check=True, capture_output=True)
     spark_only = ["--engine", "spark", "--master", "local[1]"]
-    done = subprocess.run([*common, str(other), *spark_only], capture_output=True, text=True)
+    quick = {"spark.driver.extraJavaOptions": QUICK, "spark.sql.codegen.wholeStage": "false"}
+    settings = "".join(f"{name} {value}\n" for name, value in quick.items())
+    (tmp_path / "spark-defaults.conf").write_text(f"{settings}spark.sql.shuffle.partitions 2\n")
+    done = subprocess.run(
+        [*common, str(other), *spark_only], capture_output=True, text=True,
+        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert by_id(pq.read_table(other)) == by_id(pq.read_table(one))
     assert '"engine": "spark"' in done.stdout

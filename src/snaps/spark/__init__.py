@@ -295,8 +295,8 @@ def _sets(
         }
         yield pa.RecordBatch.from_pydict(columns)
 
-    asked = inputs.nodes.where(role == "test" if test else ~role.isin("calib", "tune"))
+    asked = inputs.asked(role == "test" if test else ~role.isin("calib", "tune"))
     kinds = {"i4": "int", "i8": "bigint"}
     kind = kinds.get(small.dtype.str[1:], "string")
     schema = f"id {'string' if inputs.tables.text else 'long'}, labels array<{kind}>, size int"
-    return inputs.all(list(parts.values()), finish, schema, nodes=asked)
+    return inputs.all(list(parts.values()), finish, schema, asked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,31 @@ from snaps.spark._rows import Candidates, RowMaker, is_plain
 
 BUCKET_BYTES = 32 * 2**20  # that reach a bucket, about; a task holds one of them in memory
 MOST_BUCKETS = 100_000
+FEW_TARGETS = 100_000  # which a hub may send to from one bucket
 SAMPLED_EDGES = 2_000_000  # in which nodes with very many links are looked for
 # All nodes are candidates where no number is given, as long as comparing them takes so many
 # multiplications at most, and sending them so many bytes.
 MOST_PRODUCTS, MOST_SENT = 1e12, 2**28
 
 Finish = Callable[[Any, dict[Part, Array]], Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Nodes of which parts are to be made.
+
+    Attributes
+    ----------
+    nodes : DataFrame
+    links : DataFrame, optional
+        Their links, where only edges into them are to be looked at.
+    share : float
+        How many of all edges these are, about.
+    """
+
+    nodes: Any
+    links: Any = None
+    share: float = 1.0
 
 
 class SparkInputs:
@@ -179,8 +199,14 @@ class SparkInputs:
         names = [f"part{i}" for i in range(len(parts))]
         kind = "string" if self.tables.text else "long"
         schema = ", ".join([f"id {kind}", *(f"{name} binary" for name in names)])
+        from pyspark.sql import functions as F
+
+        nodes = self.nodes.join(F.broadcast(self._few), "id", "left_semi")
+        links = self._few.select(_link(F.col("id"), self._seed).alias("link"))
+        # Their links may well be more than average.
+        asked = Asked(nodes, links, min(4 * len(self._ids) / self.num_nodes, 1.0))
         with self.naming():
-            found = self.all(parts, finish, schema, only=self._few).toArrow()
+            found = self.all(parts, finish, schema, asked).toArrow()
         self.release()
         place, here = locate_keys(self._keys, keys_of(found.column("id")))
         out = {}
@@ -193,42 +219,26 @@ class SparkInputs:
     # -- all rows, where they are ---------------------------------------------------------------
 
     def all(
-        self,
-        parts: Sequence[Part],
-        finish: Finish,
-        schema: str,
-        *,
-        nodes: Any = None,
-        only: Any = None,
+        self, parts: Sequence[Part], finish: Finish, schema: str, asked: Asked | None = None
     ) -> Any:
-        """A DataFrame of what `finish` makes of the parts of nodes, all or some.
+        """A DataFrame of what `finish` makes of the parts of nodes, all or those asked for.
 
         Parameters
         ----------
         finish : takes nodes (link, id) and their parts, gives record batches
-        nodes : DataFrame, optional
-            The nodes asked for, if not all.
-        only : DataFrame with a column id, optional
-            A few nodes; their neighbours are then all that is looked at.
         """
-        from pyspark.sql import functions as F
-
-        once, twice = _hops(parts)
-        plain = tuple(dict.fromkeys([*filter(is_plain, parts), *once]))
+        linked, twice = _hops(parts)
+        plain = tuple(dict.fromkeys([*filter(is_plain, parts), *linked]))
         make = self._maker(plain)
-        nodes = self.nodes if nodes is None else nodes
-        targets = None
-        if only is not None:
-            nodes = nodes.join(F.broadcast(only), "id", "left_semi")
-            targets = only.select(_link(F.col("id"), self._seed).alias("link"))
-        if not once:
-            return nodes.mapInArrow(_finished(make, finish), schema)
-        base = nodes.mapInArrow(
+        asked = Asked(self.nodes) if asked is None else asked
+        if not linked:
+            return asked.nodes.mapInArrow(_finished(make, finish), schema)
+        base = asked.nodes.mapInArrow(
             lambda batches: make(batches, "link", "id"), self._kept("link", "id")
         )
-        sent = self._sent_twice(once, targets) if twice else self._sent(once, targets)
-        receive = _links.receiver(plain, once, twice, finish, self._arrow(schema))
-        return self._meet(base, sent, receive, schema, self._buckets(targets))
+        sent = self._sent_twice(linked, asked) if twice else self._sent(linked, asked)
+        receive = _links.receiver(plain, linked, twice, finish, self._arrow(schema))
+        return self._meet(base, sent, receive, schema, self._buckets(asked.share))
 
     def _maker(self, parts: tuple[Part, ...]) -> RowMaker:
         over = {part.over for part in parts if isinstance(part, Mean)}
@@ -250,25 +260,23 @@ class SparkInputs:
 
         return to_arrow_schema(StructType.fromDDL(schema))
 
-    def _sent(self, parts: list[Part], only: Any) -> Any:
+    def _sent(self, parts: list[Part], asked: Asked) -> Any:
         """What links bring: sums of rows."""
-        edges = self._into(only)
-        sources = self._sources(parts, None if only is None else edges)
-        buckets = self._buckets(only)
-        # What few nodes get is little, however many links a source has.
-        heavy = self.heavy_links() if only is None else np.empty(0, np.int64)
+        edges = self._into(asked.links)
+        sources = self._sources(parts, None if asked.links is None else edges)
+        buckets, heavy = self._buckets(asked.share), self._spread(asked.share)
         return self._send(sources, edges, _links.FIRST, len(parts), buckets, heavy)
 
-    def _sent_twice(self, parts: list[Part], only: Any) -> Any:
+    def _sent_twice(self, parts: list[Part], asked: Asked) -> Any:
         """What links to links bring: sums of means, and the means themselves."""
         from pyspark.sql import functions as F
 
-        edges, near = self._into(only), None
-        if only is not None:
-            near = edges.select(F.col("src").alias("link")).union(only).distinct()
-        reached, buckets = self._into(near), self._buckets(only, self._num_edges / self.num_nodes)
-        sources = self._sources(parts, None if only is None else reached)
-        heavy = self.heavy_links()
+        edges, near = self._into(asked.links), None
+        if asked.links is not None:
+            near = edges.select(F.col("src").alias("link")).union(asked.links).distinct()
+        share = min(asked.share * max(self._num_edges / self.num_nodes, 1), 1.0)
+        reached, buckets, heavy = self._into(near), self._buckets(share), self._spread(share)
+        sources = self._sources(parts, None if near is None else reached)
         first = self._send(sources, reached, _links.FIRST, len(parts), buckets, heavy)
         nodes = self.nodes if near is None else self.nodes.join(near, "link", "left_semi")
         make, schema = self._maker(tuple(parts)), self._kept("link")
@@ -280,6 +288,7 @@ class SparkInputs:
         receive = _links.receiver(parts, parts, False, finish, self._arrow(schema))
         means = self._meet(base, first, receive, schema, buckets).persist()
         self._persisted.append(means)
+        buckets, heavy = self._buckets(asked.share), self._spread(asked.share)
         second = self._send(means, edges, _links.SECOND, len(parts), buckets, heavy)
         own = means.select(
             F.col("link").alias("dst"), F.lit(_links.MEANS).alias("hop"),
@@ -336,17 +345,25 @@ class SparkInputs:
         right = _placed(sent, _bucket("dst", buckets), buckets)
         return left.cogroup(right).applyInArrow(receive, schema)
 
-    def _buckets(self, only: Any = None, spread: float = 1.0) -> int:
-        """So many that each gets a few dozen megabytes, and every core a few of them.
-
-        Few nodes get by with fewer; `spread` says for how many nodes each of them stands.
-        """
-        share = 1.0
-        if only is not None:
-            share = min(4 * len(self._ids) / self.num_nodes * max(spread, 1.0), 1.0)
+    def _buckets(self, share: float = 1.0) -> int:
+        """So many that each gets a few dozen megabytes, and every core a few of them."""
         total = (2 * self._num_edges + self.num_nodes) * self.num_classes * 8
         least = 2 * self.spark.sparkContext.defaultParallelism
         return int(min(max(math.ceil(share * total / BUCKET_BYTES), least), MOST_BUCKETS))
+
+    def _spread(self, share: float) -> np.ndarray:
+        """Nodes whose edges are spread; to few targets, not even a hub has many."""
+        few = share < 1 and share * self.num_nodes < FEW_TARGETS
+        return np.empty(0, np.int64) if few else self.heavy_links()
+
+    def asked(self, condition: Any) -> Asked:
+        """The nodes for which a condition on columns holds.
+
+        Where they are few, their neighbours are all that is looked at.
+        """
+        nodes = self.nodes.where(condition)
+        share = nodes.count() / self.num_nodes
+        return Asked(nodes, nodes.select("link"), share) if share < 0.5 else Asked(nodes)
 
     def heavy_links(self) -> np.ndarray:
         """Nodes with more links than a bucket should hold, as a sample of the edges tells."""
