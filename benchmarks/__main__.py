@@ -51,7 +51,7 @@ def main() -> None:
     parts.append(show("Pooled evidence beside SNAPS", pooled.run(Path(data_dir))))
     parts.append(show("Recalibration after 1 % new nodes", recalibration.run(Path(data_dir))))
     parts.append(show("From a folder to a report", report.run(Path(data_dir))))
-    parts.append(show("Spark and the local engine agree", spark.agree(Path(data_dir))))
+    parts.append(show("Spark and the local engine", spark.agree(Path(data_dir))))
     parts.append(show("Spark on one machine, executors of 1 GiB", spark.run(Path(data_dir))))
     parts.append(show("Spark and a hub", spark.skew(Path(data_dir))))
     PAGE.write_text("\n".join(parts))

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,9 @@ def run(data_dir: Path, sizes: tuple[int, ...] = SIZES) -> list[dict[str, float 
     for size in sizes:
         with tempfile.TemporaryDirectory() as room:
             folder = make_folder(Path(room) / "graph", size)
-            local = measure(folder, 0, f"{room}/local")
-            one, two = (measure(folder, workers, f"{room}/{workers}") for workers in (1, 2))
-            same = all(_sets(f"{room}/{w}") == _sets(f"{room}/local") for w in (1, 2))
+            local, one, two = (measure(folder, w, f"{room}/{w}")[0] for w in (0, 1, 2))
+            sets = [_sets(f"{room}/{w}-SNAPS") for w in (0, 1, 2)]
+            same = sets[0] == sets[1] == sets[2]
             rows.append({
                 "graph": f"{size:,} nodes, {LINKS * size:,} edges",
                 "local s": local["seconds"], "local GB": local["gigabytes"],
@@ -108,7 +109,7 @@ def skew(data_dir: Path, size: int = SKEWED) -> list[dict[str, float | str]]:
     for hub in (0.0, 0.3):
         with tempfile.TemporaryDirectory() as room:
             folder = make_folder(Path(room) / "graph", size, hub=hub)
-            found = measure(folder, 2, f"{room}/sets")
+            (found,) = measure(folder, 2, f"{room}/sets")
             name = f"a hub with {hub:.0%} of the nodes" if hub else "no hub"
             rows.append({"graph": f"{size:,} nodes, {name}", "2 workers s": found["seconds"]})
     return rows
@@ -128,15 +129,15 @@ def agree(data_dir: Path) -> list[dict[str, float | str]]:
         probs = smoothed_regression(graph, labels, train)
         with tempfile.TemporaryDirectory() as room:
             write_folder(f"{room}/graph", graph, probs, labels, roles)
-            for method in METHODS:
-                local, spark = (
-                    measure(Path(room) / "graph", workers, f"{room}/{method}-{workers}", method, 0)
-                    for workers in (0, 2)
-                )
+            both = (
+                measure(Path(room) / "graph", workers, f"{room}/{workers}", METHODS, 0)
+                for workers in (0, 2)
+            )
+            for method, local, spark in zip(METHODS, *both, strict=True):
                 told: dict[str, float | str] = {"graph": name, "method": method}
                 for what in ("weights", "threshold", "scores"):
                     told[f"same {what}"] = "yes" if local[what] == spark[what] else "NO"
-                ours, theirs = (_sets(f"{room}/{method}-{workers}") for workers in (0, 2))
+                ours, theirs = (_sets(f"{room}/{workers}-{method}") for workers in (0, 2))
                 told |= {
                     "sets": str(len(ours["id"])),
                     "same sets": "yes" if ours == theirs else "NO",
@@ -146,16 +147,18 @@ def agree(data_dir: Path) -> list[dict[str, float | str]]:
 
 
 def measure(
-    folder: Path, workers: int, out: str, method: str = "SNAPS", candidates: int = CANDIDATES
-) -> dict[str, Any]:
-    """One run; no workers is the local engine."""
-    command = [sys.executable, "-m", "benchmarks.spark", str(folder), "--out", out]
-    command += ["--method", method, "--candidates", str(candidates)]
-    done = subprocess.run(
-        [*command, "--workers", str(workers)], stdout=subprocess.PIPE, check=True, text=True,
-        cwd=Path(__file__).parents[1],
-    )  # fmt: skip
-    return json.loads(done.stdout.splitlines()[-1])
+    folder: Path,
+    workers: int,
+    out: str,
+    methods: Sequence[str] = ("SNAPS",),
+    candidates: int = CANDIDATES,
+) -> list[dict[str, Any]]:
+    """One process that runs some methods; no workers is the local engine."""
+    command = [sys.executable, "-m", "benchmarks.spark", str(folder), *methods, "--out", out]
+    command += ["--workers", str(workers), "--candidates", str(candidates)]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, cwd=root)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def _sets(path: str) -> dict[int, list[int]]:
@@ -190,12 +193,9 @@ def _said(weights: dict[str, float], threshold: float, scores: np.ndarray) -> di
     return {"weights": weights, "threshold": threshold, "scores": scores.tobytes().hex()}
 
 
-def _on_spark(folder: Path, out: str, workers: int, method: Any) -> dict[str, Any]:
+def _session(workers: int) -> Any:
     import pyspark
     from pyspark.sql import SparkSession
-
-    from snaps.spark import predict_sets
-    from snaps.spark._session import read_frames
 
     os.environ.setdefault("SPARK_HOME", pyspark.__path__[0])
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -208,33 +208,44 @@ def _on_spark(folder: Path, out: str, workers: int, method: Any) -> dict[str, An
         "spark.sql.shuffle.partitions": "8",
     }.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    start = time.perf_counter()
+    return builder.getOrCreate()
+
+
+def _on_spark(spark: Any, folder: Path, out: str, method: Any) -> dict[str, Any]:
+    from snaps.spark import predict_sets
+    from snaps.spark._session import read_frames
+
+    start, before = time.perf_counter(), _shuffled(spark)
     found = predict_sets(spark, *read_frames(spark, folder), method)
     fitted = time.perf_counter() - start
     found.write(out)
-    seconds = time.perf_counter() - start
-    executors = spark.sparkContext._jsc.sc().statusStore().executorList(False)  # noqa: SLF001
-    shuffled = sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size()))
-    spark.stop()
+    seconds, shuffled = time.perf_counter() - start, _shuffled(spark) - before
     said = _said(found.weights, found.threshold, found.calib_scores)
-    return {"seconds": seconds, "fitted": fitted, "shuffled": float(shuffled), **said}
+    return {"seconds": seconds, "fitted": fitted, "shuffled": shuffled, **said}
+
+
+def _shuffled(spark: Any) -> float:
+    """Bytes that all executors have written for shuffles so far."""
+    executors = spark.sparkContext._jsc.sc().statusStore().executorList(False)  # noqa: SLF001
+    return float(sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size())))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("methods", nargs="*", choices=METHODS, default=["SNAPS"])
     parser.add_argument("--workers", type=int, default=2, help="0 is the local engine")
-    parser.add_argument("--method", choices=METHODS, default="SNAPS")
     parser.add_argument("--candidates", type=int, default=CANDIDATES, help="0 is all nodes")
-    parser.add_argument("--out", default="sets.parquet")
+    parser.add_argument("--out", default="sets", help="where sets go, with the method's name")
     given = parser.parse_args()
-    folder, method = given.folder.absolute(), _method(given.method, given.candidates)
-    if given.workers:
-        found = _on_spark(folder, os.path.abspath(given.out), given.workers, method)
-    else:
-        found = _local(folder, given.out, method)
-    print(json.dumps(found))
+    folder = given.folder.absolute()
+    spark = _session(given.workers) if given.workers else None
+    for name in given.methods:
+        method, out = _method(name, given.candidates), f"{os.path.abspath(given.out)}-{name}"
+        found = _on_spark(spark, folder, out, method) if spark else _local(folder, out, method)
+        print(json.dumps(found), flush=True)
+    if spark:
+        spark.stop()
 
 
 if __name__ == "__main__":

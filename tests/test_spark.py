@@ -315,6 +315,9 @@ def test_missing_java_pyspark_and_masters_are_told(monkeypatch):
     with pytest.raises(SnapsError, match=r"^'--master' must be the address of a Spark master, got"):
         with _session.session("spark://127.0.0.1:1"):
             pass
+    with pytest.raises(SnapsError, match=r"^'--master' must be yarn, or start with spark://"):
+        with _session.session("somewhere"):
+            pass
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(SnapsError, match=r"^Spark needs Java 17 or newer, and there is none"):

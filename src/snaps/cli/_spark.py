@@ -43,7 +43,9 @@ def predict_on_spark(
     from snaps.spark import predict_sets
     from snaps.spark._session import read_frames, session
 
-    if check_output(out, "--out") != ".parquet":
+    # A folder that an earlier run wrote is replaced, as a file would be.
+    ours = os.path.exists(Path(out) / "_SUCCESS")
+    if (Path(out).suffix.lower() if ours else check_output(out, "--out")) != ".parquet":
         raise SnapsError(f"'--out' must end in .parquet with --engine spark, got {shown(out)}")
     check_apart({"--out": out}, folder_files(folder))
     names = None if classes is None else [name.strip() for name in classes.split(",")]

@@ -28,15 +28,17 @@ def session(master: str | None = None) -> Iterator[Any]:
     """A Spark session of our own, stopped in the end."""
     pyspark = require("pyspark", "spark")
     check_java()
-    if master is not None and master.startswith("spark://"):
-        _check_reachable(master)
+    if master is not None:
+        _check_master(master)
     from pyspark.sql import SparkSession
 
     warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The package brings a whole Spark; clusters within one machine ask where it is.
     os.environ.setdefault("SPARK_HOME", pyspark.__path__[0])
-    builder = SparkSession.builder.appName("snaps").config("spark.log.level", "OFF")
+    quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", quiet)
+    builder = SparkSession.builder.appName("snaps")
     builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
     if master is not None:
         builder = builder.master(master)
@@ -62,8 +64,14 @@ def check_java() -> None:
         raise SnapsError("Spark needs Java 17 or newer, and there is none: install it")
 
 
-def _check_reachable(master: str) -> None:
-    """Whether any of the masters answers; Spark itself would try for minutes."""
+def _check_master(master: str) -> None:
+    """Whether this names a cluster that answers; Spark itself would try for minutes."""
+    if master != "yarn" and not master.startswith(("local", "k8s://", "spark://")):
+        raise SnapsError(
+            f"'--master' must be yarn, or start with spark://, k8s:// or local, got {shown(master)}"
+        )
+    if not master.startswith("spark://"):
+        return
     why = "no address"
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
