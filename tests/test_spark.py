@@ -20,8 +20,10 @@ import scipy.sparse as sp
 
 import snaps
 from snaps._errors import SnapsError
+from snaps._files import read_npz
 from snaps.datasets import make_graph
 from snaps.folder import read_folder, write_folder
+from snaps.graph import graph_from_arrays
 from snaps.kernels.aggregation import exact_sums, mean_of_sums, neighbour_mean
 from snaps.models import smoothed_regression
 
@@ -166,6 +168,17 @@ def test_daps_with_a_hub_whose_edges_are_spread(spark, tmp_path, monkeypatch):
     assert len(found.inputs.heavy_links()) >= 1
 
 
+def test_snaps_on_a_real_graph(spark, data_dir, tmp_path):
+    arrays = read_npz(data_dir / "cora_ml.npz")
+    graph, labels = graph_from_arrays(arrays, "cora_ml"), arrays["y"]
+    order = np.random.default_rng(0).permutation(len(labels))
+    roles = np.full(len(labels), "test", "U5")
+    roles[order[:140]], roles[order[140:1000]] = "train", "calib"
+    probs = smoothed_regression(graph, labels, order[:140])
+    write_folder(tmp_path, graph, probs, labels, roles)
+    assert_same(spark, tmp_path, snaps.SNAPS(0.05))
+
+
 def test_split_conformal_needs_no_links(spark, folder):
     assert_same(spark, folder, snaps.SplitConformal(0.1, score=snaps.SAPS()))
 
@@ -307,6 +320,13 @@ def test_what_spark_does_not_do_is_told(spark, folder, monkeypatch):
     ):
         with pytest.raises(SnapsError, match="^" + told.replace("(", r"\(")):
             snaps.spark.predict_sets(spark, *frames(spark, folder), method)
+
+
+def test_other_things_than_sessions_and_tables_are_told(spark):
+    with pytest.raises(SnapsError, match=r"^'spark' must be a SparkSession of this process"):
+        snaps.spark.predict_sets(None, None, None)
+    with pytest.raises(SnapsError, match=r"^'nodes' must be a Spark DataFrame, got NoneType"):
+        snaps.spark.predict_sets(spark, None, None)
 
 
 def test_missing_java_pyspark_and_masters_are_told(monkeypatch):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, plainly, shown
+from snaps._checks import check_alpha, has, plainly, shown
 from snaps._checks.classes import encode_labels
 from snaps._errors import SnapsError, require
 from snaps._estimators import SNAPS, Estimator
@@ -120,6 +120,11 @@ def predict_sets(
     from snaps.spark._columns import read_tables
     from snaps.spark._engine import SparkInputs, check_fits
 
+    if not has(spark, "sparkContext"):
+        raise SnapsError(
+            "'spark' must be a SparkSession of this process, not one of Spark Connect, "
+            f"got {type(spark).__name__}"
+        )
     estimator = SNAPS() if estimator is None else estimator
     if not isinstance(estimator, Estimator):
         raise SnapsError(f"'estimator' must be one such as snaps.SNAPS(), got {shown(estimator)}")
