@@ -62,7 +62,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[gnn,datasets,test,docs]"
+	$(PIP) -e ".[gnn,datasets,spark,test,docs]"
 	touch $@
 
 $(VENV)/.lint: pyproject.toml constraints.txt | $(VENV)/bin/python
@@ -78,7 +78,7 @@ $(VENV)/.package: | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[bench,gnn]"
+	$(PIP) -e ".[bench,gnn,spark]"
 	touch $@
 
 $(LOWEST)/.test: pyproject.toml constraints-lowest.txt

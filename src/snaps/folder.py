@@ -57,7 +57,7 @@ from snaps._parquet import (
 from snaps.graph import Graph
 
 ROLES = ("train", "valid", "tune", "calib", "test")
-_PREFIX = "p_"
+PREFIX = "p_"
 
 
 @dataclass(frozen=True)
@@ -171,12 +171,12 @@ def _read_folder(root: Path, columns: Sequence[str], options: Mapping[str, Any])
     nodes = Columns(root / "nodes.parquet")
     labels, missing = _labels(nodes, graph.num_nodes)
     classes = None
-    if "probs" in nodes or not (named := [c for c in nodes.types if c.startswith(_PREFIX)]):
+    if "probs" in nodes or not (named := [c for c in nodes.types if c.startswith(PREFIX)]):
         probs = nodes.lists("probs")
     else:
         probs = nodes.numbers(named)
-        texts = [name.removeprefix(_PREFIX) for name in named]
-        classes = _classes(texts, labels.dtype.kind == "U")
+        texts = [name.removeprefix(PREFIX) for name in named]
+        classes = classes_of_columns(texts, labels.dtype.kind == "U")
     labels = _mark_unknown(labels, missing, classes, nodes)
     others = {name: nodes.values(name) for name in columns}
     return Folder(graph, probs, labels, classes, _roles(nodes, graph.num_nodes), others)
@@ -236,7 +236,7 @@ def write_folder(
         nodes["probs"] = _list_array(table)
     else:
         for column, name in enumerate(names.tolist()):
-            nodes[f"{_PREFIX}{name}"] = pa.array(table[:, column])
+            nodes[f"{PREFIX}{name}"] = pa.array(table[:, column])
     if label is not None:
         nodes["label"] = label
     if roles is not None:
@@ -326,12 +326,18 @@ def _role_column(roles: Any, num_nodes: int) -> Any:
 
 def _labels(nodes: Columns, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Labels as integers or strings, and where there is none."""
+    if "label" not in nodes:
+        return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
+    return label_values(nodes.read(["label"], nulls=True)[0], nodes.title("label"))
+
+
+def label_values(column: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
+    """An Arrow column of labels as integers or strings, and where there is none."""
     import pyarrow.types as types
 
-    kind = nodes.types.get("label")
-    if kind is None or types.is_null(kind):
+    kind, num_nodes = column.type, len(column)
+    if types.is_null(kind):
         return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
-    (column,) = nodes.read(["label"], nulls=True)
     missing = null_mask(column)
     if is_text(kind):
         return np.array(column.fill_null("").to_pylist(), str), missing
@@ -340,7 +346,7 @@ def _labels(nodes: Columns, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
         numbers = filled.to_numpy(zero_copy_only=False)
         values, nan = plain_labels(numbers, "label", num_nodes)
         return values, missing | nan
-    raise SnapsError(f"{nodes.title('label')} must be integers or strings, got {kind}")
+    raise SnapsError(f"{title} must be integers or strings, got {kind}")
 
 
 def _mark_unknown(
@@ -364,7 +370,7 @@ def _mark_unknown(
     return labels
 
 
-def _classes(names: list[str], text: bool) -> np.ndarray:
+def classes_of_columns(names: list[str], text: bool) -> np.ndarray:
     """Names of classes; they are integers if they look like it and no label is a string."""
     if not text and all(re.fullmatch("0|-?[1-9][0-9]*", name) for name in names):
         return check_classes([int(name) for name in names], len(names))

@@ -250,7 +250,7 @@ class PredictionSets:
             names = names.astype(np.int32)
         columns = {
             "id": pa.array(self.ids),
-            "labels": _lists(self.mask, pa.array(names)),
+            "labels": label_lists(self.mask, pa.array(names)),
             "size": pa.array(self.sizes.astype(np.int32)),
         }
         return pa.table(columns).replace_schema_metadata(metadata)
@@ -265,7 +265,7 @@ class PredictionSets:
             some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
             columns = {
                 "id": pa.array(some.ids),
-                "labels": pc.binary_join(_lists(some.mask, names), ";"),
+                "labels": pc.binary_join(label_lists(some.mask, names), ";"),
                 "size": pa.array(some.sizes),
             }
             out = pa.BufferOutputStream()
@@ -279,7 +279,7 @@ class PredictionSets:
         names = pa.array(map(json.dumps, self.classes.tolist()), pa.string())
         for start in range(0, len(self), _BLOCK):
             some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
-            labels = pc.binary_join(_lists(some.mask, names), ", ")
+            labels = pc.binary_join(label_lists(some.mask, names), ", ")
             rows = zip(some.ids.tolist(), labels.to_pylist(), some.sizes.tolist(), strict=True)
             lines = [
                 f'{{"id": {json.dumps(id)}, "labels": [{inside}], "size": {size}}}\n'
@@ -337,7 +337,7 @@ def _write_out(block: bytes) -> None:
         sys.stdout.write(block.decode())
 
 
-def _lists(mask: np.ndarray, names: Any) -> Any:
+def label_lists(mask: np.ndarray, names: Any) -> Any:
     """Sets as an Arrow array of lists of these names."""
     import pyarrow as pa
 
