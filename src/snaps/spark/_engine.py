@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -258,7 +258,7 @@ class SparkInputs:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructType
 
-        return to_arrow_schema(StructType.fromDDL(schema))
+        return to_arrow_schema(cast(StructType, StructType.fromDDL(schema)))
 
     def _sent(self, parts: list[Part], asked: Asked) -> Any:
         """What links bring: sums of rows."""
