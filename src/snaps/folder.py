@@ -56,6 +56,8 @@ from snaps._parquet import (
 )
 from snaps.graph import Graph
 
+__all__ = ["Folder", "read_folder", "write_folder"]
+
 ROLES = ("train", "valid", "tune", "calib", "test")
 PREFIX = "p_"
 
