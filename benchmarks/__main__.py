@@ -11,7 +11,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import pooled, recalibration, report, similarity, startup, training, tuning
+from benchmarks import (
+    pooled,
+    recalibration,
+    report,
+    similarity,
+    spark,
+    startup,
+    training,
+    tuning,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
@@ -53,6 +62,9 @@ def main() -> None:
     parts.append(show("From a folder to a report", report.run(Path(data_dir))))
     if rows := training.run(Path(data_dir)):
         parts.append(show("Training beside PyTorch Geometric's layers", rows))
+    parts.append(show("Spark and the local engine", spark.agree(Path(data_dir))))
+    parts.append(show("Spark on one machine, executors of 1 GiB", spark.run(Path(data_dir))))
+    parts.append(show("Spark and a hub", spark.skew(Path(data_dir))))
     PAGE.write_text("\n".join(parts))
     print(f"wrote {PAGE.relative_to(Path.cwd())}" if PAGE.is_relative_to(Path.cwd()) else PAGE)
 

@@ -37,7 +37,7 @@ from snaps._parts import (
     Similar,
     Summary,
 )
-from snaps._randomness import locate_keys
+from snaps._randomness import SHARES_STREAM, locate_keys, smallest
 from snaps._regression import Solution, solve
 from snaps._similarity_update import extend
 from snaps.graph import Graph
@@ -157,9 +157,9 @@ class Inputs:
             case Own(score, seed):
                 return score_table(score, self.probs, self.keys, seed)
             case Beliefs(evidence):
-                return self._certain(evidence, self.probs.copy())
+                return with_certainty(self.probs.copy(), self.keys, evidence)
             case Mean(over, of):
-                return neighbour_mean(self.get(over), self.get(of))
+                return neighbour_mean(self.get(over), self.get(of), exact=self._exact(recipe))
             case Propagated(over, evidence):
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
@@ -179,6 +179,15 @@ class Inputs:
                 table = context_features(self.graph.adjacency, self.get(Summary()))
                 return similarity_graph(table, k, ids=self.keys, **vars(search))
 
+    def _exact(self, mean: Mean) -> bool:
+        """Whether to sum exactly: over links, which other engines list in other orders.
+
+        Weights of links and scores of the users' own may be of any size, and are summed as usual.
+        """
+        score = _score_of(mean)
+        usual = score is None or type(score) in LIBRARY
+        return isinstance(mean.over, Links) and not self.graph.weighted and usual
+
     def _similar(self, recipe: Similar) -> sp.csr_array | None:
         if self.similarity is not None or self.graph.features is None:
             return self.similarity
@@ -188,16 +197,9 @@ class Inputs:
             return near
         return similarity_graph(self.graph.features, recipe.k, ids=self.keys, **vars(recipe.search))
 
-    def _certain(self, evidence: Evidence, table: Array, at: Array | None = None) -> Array:
-        """A table with the rows of known nodes replaced by certainty; `at`: of which nodes."""
-        places, found = locate_keys(self.keys if at is None else self.keys[at], evidence.keys)
-        table[places] = 0
-        table[places, evidence.labels[found]] = 1
-        return table
-
     def _propagated(self, over: Over, evidence: Sequence[Evidence]) -> list[Array]:
         """Several sets of known labels, propagated together."""
-        starts = [self._certain(each, np.zeros_like(self.probs)) for each in evidence]
+        starts = [with_certainty(np.zeros_like(self.probs), self.keys, each) for each in evidence]
         return propagate(self.get(over), starts)
 
     def _hops(self, context: Context) -> list[list[Over]]:
@@ -238,6 +240,11 @@ class Inputs:
         """Where the nodes with these keys stand, those that are here."""
         return locate_keys(self.keys, keys)[0]
 
+    def others(self, but: Keys, seed: int, count: int) -> Keys:
+        """The keys of so many random nodes that are not among some, in ascending order."""
+        keys = np.sort(self.keys[~np.isin(self.keys, but)])
+        return keys[smallest(seed, keys, SHARES_STREAM, count)]
+
     @calm
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K).
@@ -266,15 +273,18 @@ class Inputs:
     def _rows(self, part: Part, places: Array) -> Array:
         match part:
             case Beliefs(evidence):
-                return self._certain(evidence, self.probs[places], places)
+                return with_certainty(self.probs[places], self.keys[places], evidence)
             case Mean(over, of) if _evidence_of(of) is not None:
-                return self._mean_rows(over, lambda some: self._rows(of, some), places)
+                exact = self._exact(part)
+                return self._mean_rows(over, lambda some: self._rows(of, some), places, exact)
             case Regressed(k, evidence, True, search):
                 _, found = locate_keys(self.keys[places], evidence.keys)
                 return self.get(Ridge(k, evidence, search)).left_out[found]
         return self.get(part)[places]
 
-    def _mean_rows(self, over: Over, rows: Callable[[Array], Array], places: Array) -> Array:
+    def _mean_rows(
+        self, over: Over, rows: Callable[[Array], Array], places: Array, exact: bool = False
+    ) -> Array:
         """The mean over neighbours at some places, of a table that is made where it is needed."""
         from snaps.kernels.aggregation import neighbour_mean
 
@@ -284,7 +294,7 @@ class Inputs:
         near = matrix[places]
         columns, within = np.unique(near.indices, return_inverse=True)
         near = sp.csr_array((near.data, within, near.indptr), shape=(len(places), len(columns)))
-        return neighbour_mean(near, rows(columns), rows(places))
+        return neighbour_mean(near, rows(columns), rows(places), exact=exact)
 
     @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
@@ -308,6 +318,14 @@ class Inputs:
                 "with scores beyond all numbers"
             )
         return scores
+
+
+def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
+    """A table of nodes with these keys, the rows of known ones replaced by certainty; in place."""
+    places, found = locate_keys(keys, evidence.keys)
+    table[places] = 0
+    table[places, evidence.labels[found]] = 1
+    return table
 
 
 def _extends(recipe: Similar, near: sp.csr_array) -> bool:

@@ -243,14 +243,15 @@ def _read_graph(root: Path, weighted: bool) -> dict[str, Any]:
         )
     return {
         "edges": np.stack(ends),
-        "features": _features(root, nodes, len(ids)),
+        "features": read_features(root, nodes, len(ids)),
         "num_nodes": len(ids),
         "ids": ids,
         "edge_weights": weights,
     }
 
 
-def _features(root: Path, nodes: Columns, num_nodes: int) -> Any:
+def read_features(root: Path, nodes: Columns, num_nodes: int) -> Any:
+    """The features of a graph folder, from wherever they are; None if there are none."""
     beside = [root / name for name in FEATURE_FILES if os.path.exists(root / name)]
     places = [nodes.title("features")] if "features" in nodes else []
     places += [path.name for path in beside]

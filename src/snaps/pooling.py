@@ -33,7 +33,6 @@ from snaps._parts import (
     Search,
     Similar,
 )
-from snaps._randomness import SHARES_STREAM, smallest
 from snaps._shares import FEWEST, MOST_OTHERS, moved_bias, unlike
 from snaps.calibration import enough
 from snaps.scores import Score, score_table, warn_untuned
@@ -182,8 +181,7 @@ class Pooling:
         """With biases for the shares of classes among the nodes that are no evidence."""
         if tuning.drawn:
             return fitted
-        others = engine.keys[~np.isin(engine.keys, fitted.evidence.keys)]
-        others = np.sort(others)[smallest(self.seed, np.sort(others), SHARES_STREAM, MOST_OTHERS)]
+        others = engine.others(fitted.evidence.keys, self.seed, MOST_OTHERS)
         seen, usual = engine.rows([(Probs(), tuning.keys), (Probs(), others)])
         if not unlike(seen, usual, tuning.keys, self.seed):
             return fitted

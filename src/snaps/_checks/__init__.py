@@ -266,13 +266,24 @@ def check_path(path: Any, name: str = "path") -> Path:
     raise SnapsError(f"'{name}' must be a path, got {shown(path)}")
 
 
+def in_row(row: int) -> str:
+    """A row as messages name it."""
+    return f"in row {row}"
+
+
 @calm
 def check_probs(
-    probs: Any, name: str = "probs", *, num_nodes: int | None = None, logits: bool = False
+    probs: Any,
+    name: str = "probs",
+    *,
+    num_nodes: int | None = None,
+    logits: bool = False,
+    where: Callable[[int], str] = in_row,
 ) -> np.ndarray:
     """Class probabilities as float64 (n, K), rows rescaled to sum to one to the last bit.
 
-    Rows may miss one by 2^-8, which lets half-precision outputs through, bfloat16 too.
+    Rows may miss one by 2^-8, which lets half-precision outputs through, bfloat16 too. `where`
+    says how messages name a row.
     """
     array = to_numpy(probs, name)
     if array.ndim != 2:
@@ -289,7 +300,7 @@ def check_probs(
     finite = np.isfinite(array)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        raise SnapsError(f"'{name}' must be finite, got {array[row, column]} in row {row}")
+        raise SnapsError(f"'{name}' must be finite, got {array[row, column]} {where(row)}")
     if logits:
         from scipy.special import softmax
 
@@ -298,14 +309,14 @@ def check_probs(
     if array.min() < 0:
         row, column = np.argwhere(array < 0)[0]
         raise SnapsError(
-            f"'{name}' must not be negative, got {array[row, column]:g} in row {row} {hint}"
+            f"'{name}' must not be negative, got {array[row, column]:g} {where(row)} {hint}"
         )
     sums = array.sum(axis=1)
     off = np.abs(sums - 1) > OFF_ONE
     if off.any():
         row = int(np.flatnonzero(off)[0])
         raise SnapsError(
-            f"'{name}' must sum to 1 in each row, got {sums[row]:.6g} in row {row} {hint}"
+            f"'{name}' must sum to 1 in each row, got {sums[row]:.6g} {where(row)} {hint}"
         )
     array /= sums[:, None]
     return array

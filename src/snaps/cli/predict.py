@@ -16,10 +16,14 @@ from snaps.cli._options import (
     ByClassOption,
     CandidatesOption,
     ClassesOption,
+    Engine,
+    EngineOption,
     FolderArgument,
     GroupOption,
     JsonOption,
     LogitsOption,
+    MasterOption,
+    Method,
     MissingOption,
     NeighboursOption,
     RecallOption,
@@ -55,6 +59,8 @@ def predict(
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
     logits: LogitsOption = False,
     seed: AskedSeed = None,
+    engine: EngineOption = Engine.LOCAL,
+    master: MasterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write prediction sets for the nodes of a graph folder.
@@ -67,9 +73,26 @@ def predict(
     With --with, the calibration and tuning nodes of the file are found by id, parameters are
     fitted again on this folder's graph, and nodes with role calib that are new calibrate too.
     """
+    from snaps.cli._options import asked_nodes, asked_search, calibrated, make_estimator
+
+    search = asked_search(neighbours, recall, candidates)
+    if engine is Engine.SPARK:
+        from snaps.cli._spark import predict_on_spark, refuse_local
+
+        refuse_local({
+            "--with": using, "--group-by": group_by, "--weighted": weighted or None,
+            "--missing": missing, "--threshold": threshold, "--save": save,
+        })  # fmt: skip
+        estimator = make_estimator(
+            method or Method.SNAPS, score, 0.05 if alpha is None else alpha, 20 if k is None else k,
+            weights, class_conditional, 0 if seed is None else seed, search,
+        )  # fmt: skip
+        predict_on_spark(folder, out, estimator, master, classes, logits, as_json)
+        return
+    if master is not None:
+        raise typer.BadParameter("it goes with --engine spark", param_hint="--master")
     from snaps._files import check_apart, check_writable
     from snaps._manifest import folder_files
-    from snaps.cli._options import asked_nodes, asked_search, calibrated
     from snaps.cli._provenance import provenance
     from snaps.cli._show import print_prediction, summarise
     from snaps.sets import check_output
@@ -87,7 +110,7 @@ def predict(
         folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
         class_conditional=class_conditional, group_by=group_by, classes=classes, weighted=weighted,
         missing=missing, threshold=threshold, logits=logits, seed=seed,
-        search=asked_search(neighbours, recall, candidates),
+        search=search,
     )  # fmt: skip
     sets = estimator.predict_set(asked_nodes(data, estimator))
     sets.write(out, metadata=_metadata(estimator, inputs))

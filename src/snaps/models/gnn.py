@@ -69,6 +69,11 @@ class Settings:
         Count these epochs anew after each better validation loss.
     noisy_validation : bool
         Take the validation loss with dropout on, as the paper's authors do.
+
+    Examples
+    --------
+    >>> Settings(GCN, {"hidden": 32}, weight_decay=1e-3).patience
+    100
     """
 
     network: Callable[..., nn.Module]
@@ -132,6 +137,14 @@ class TrainingResult:
         Wall time.
     state_dict : dict
         Those weights.
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> data = make_graph(300, 3, seed=0)
+    >>> result = train("mlp", data.graph, data.labels, [0, 1, 2], [3, 4, 5], max_epochs=5)
+    >>> result.epochs, result.logits.shape
+    (5, (300, 3))
     """
 
     logits: np.ndarray
@@ -269,6 +282,13 @@ def predict(
     """Logits of every node, (n, K) float32; leaves the module in evaluation mode.
 
     With `by_layer` a GCN is run layer by layer in blocks of nodes: less memory, other rounding.
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> graph = make_graph(100, 3, seed=0).graph
+    >>> predict(build("mlp", graph.features.shape[1], 3), graph).shape
+    (100, 3)
     """
     network = _network(module)
     network.eval()

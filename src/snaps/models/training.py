@@ -108,7 +108,14 @@ def threads_set(count: int) -> Iterator[None]:
 
 
 def save_weights(path: str | os.PathLike[str], state: Mapping[str, Tensor]) -> None:
-    """Write a state dict as safetensors: no pickle, and the file appears whole or not at all."""
+    """Write a state dict as safetensors: no pickle, and the file appears whole or not at all.
+
+    Examples
+    --------
+    >>> save_weights("weights", torch.nn.Linear(2, 1).state_dict())
+    >>> sorted(load_weights("weights"))
+    ['bias', 'weight']
+    """
     save_file = require("safetensors.torch", "gnn").save_file
     partial = Path(f"{os.fspath(path)}.{os.getpid()}.part")
     try:
@@ -119,7 +126,15 @@ def save_weights(path: str | os.PathLike[str], state: Mapping[str, Tensor]) -> N
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Read what `save_weights` wrote."""
+    """Read what `save_weights` wrote.
+
+    Examples
+    --------
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> save_weights("weights", layer.state_dict())
+    >>> layer.load_state_dict(load_weights("weights"))
+    <All keys matched successfully>
+    """
     safetensors = require("safetensors", "gnn")
     load_file = require("safetensors.torch", "gnn").load_file
     try:

@@ -114,7 +114,12 @@ def _sampled(names: list[str], model: str, setting: Setting) -> dict[str, dict[s
 
 
 def _row(
-    table: str, dataset: str, alpha: float, method: str, cells: list[dict], setting: Setting
+    table: str,
+    dataset: str,
+    alpha: float,
+    method: str,
+    cells: list[dict[str, Any]],
+    setting: Setting,
 ) -> dict[str, Any]:
     """One dataset and method: means over the draws, standard errors, and the paper's numbers."""
     row: dict[str, Any] = {"dataset": dataset, "alpha": alpha, "method": method}
