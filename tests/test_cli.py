@@ -256,6 +256,7 @@ def test_the_report_of_predict(here, run):
         "calibration_nodes": 15,
         "tuning_nodes": 15,
         "classes": [0, 1, 2],
+        "neighbours": {"similar": {"method": "exact", "recall": 1.0}},
         "sets": 30,
         "size": sets.sizes.mean(),
         "singletons": (sets.sizes == 1).mean(),
