@@ -281,7 +281,7 @@ def test_table_of_one_model(tmp_path, data_dir, monkeypatch, capsys):
     run([*command, "--splits", "20", *folders])
     result = json.loads((tmp_path / "out" / "heterophily.json").read_text())
     rows = {(row["alpha"], row["method"]): row for row in result["rows"]}
-    assert len(rows) == 14
+    assert len(rows) == 16
     assert all(
         row["inside_law"] and row["n_calib"] == row["n_test"] == 228 for row in rows.values()
     )

@@ -32,7 +32,7 @@ def reproduce(
     splits: Annotated[int, typer.Option(help="Calibration/test splits a model.")] = 100,
     seed: Annotated[int, typer.Option(help="Fixes every random choice.")] = 0,
     as_authors: Annotated[
-        bool, typer.Option("--as-authors", help="Choose the tuning set as the authors did.")
+        bool, typer.Option("--as-authors", help="Do all as the authors did: see docs/results.md.")
     ] = False,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with the graphs; default: SNAPS_DATA, the cache.")

@@ -66,6 +66,8 @@ class Settings:
         Stop after this many epochs, over the whole training, without a better validation loss.
     resets : bool
         Count these epochs anew after each better validation loss.
+    noisy_validation : bool
+        Take the validation loss with dropout on, as the paper's authors do.
     """
 
     network: Callable[..., nn.Module]
@@ -76,6 +78,7 @@ class Settings:
     max_epochs: int = 10_000
     patience: int = 100
     resets: bool = False
+    noisy_validation: bool = False
 
 
 PAPER = {
@@ -215,7 +218,9 @@ def train(
 
     with seeded(seed), threads_set(threads):
         module = build(settings, features_of(graph).shape[1], num_classes)
-        losses = _losses(_network(module), graph, labels, train_nodes, valid_nodes)
+        losses = _losses(
+            _network(module), graph, labels, train_nodes, valid_nodes, settings.noisy_validation
+        )
         if optimizer is None:
             optimizer = torch.optim.Adam(
                 _groups(module, settings),
@@ -305,15 +310,19 @@ def _losses(
     labels: np.ndarray,
     train_nodes: np.ndarray,
     valid_nodes: np.ndarray,
+    noisy: bool,
 ) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Cross-entropy on the training nodes with dropout, and on the validation nodes without."""
+    """Cross-entropy on the training nodes with dropout, and on the validation nodes without.
+
+    Unless it is to be `noisy`.
+    """
     shared, (train_view, valid_view) = network.prepare(graph, [train_nodes, valid_nodes])
     train_labels = torch.from_numpy(labels[train_nodes])
     valid_labels = torch.from_numpy(labels[valid_nodes])
 
     def losses() -> tuple[Tensor, Tensor]:
         hidden = network.start(shared)
-        network.eval()
+        network.train(noisy)
         with torch.no_grad():
             valid_loss = F.cross_entropy(network.finish(hidden, valid_view), valid_labels)
         network.train()

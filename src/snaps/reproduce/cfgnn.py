@@ -16,7 +16,7 @@ import numpy as np
 
 from snaps._randomness import TUNE_STREAM, smallest
 from snaps.datasets import Dataset, make_graph
-from snaps.reproduce import common, runner
+from snaps.reproduce import common, drawing, runner
 from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.protocol import AVERAGED, SUITES, Draw, budget, draw_nodes
 from snaps.reproduce.runner import Setting
@@ -24,8 +24,6 @@ from snaps.reproduce.store import fingerprint
 from snaps.splits import evaluate_splits
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from snaps.models.cfgnn import Settings
 
 # Part of every fingerprint: raise it when a change of code changes what a cell holds.
@@ -45,6 +43,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "citeseer": {"warm_up": 100, "max_epochs": 400},
 }
 OTHERS = {"warm_up": 100, "max_epochs": 300}
+# The settings were chosen while looking at the first draws, which are therefore not reported.
+CHOSEN_ON = 3
+CAPTION = (
+    "Above, the smooth stand-in that the correction is trained on; below, the size of real sets. "
+    "Most of the gain comes before the warm-up ends, with cross-entropy alone."
+)
 
 
 def correction_settings(name: str) -> Settings:
@@ -60,13 +64,14 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     with track(f"{name}: training {MODEL}", len(names) * setting.draws) as advance:
         runner.train_missing(names, MODEL, setting, advance)
     rows, curves = [], []
-    total = len(names) * len(ALPHAS) * setting.draws
+    draws = range(CHOSEN_ON if setting.draws > CHOSEN_ON else 0, setting.draws)
+    total = len(names) * len(ALPHAS) * len(draws)
     with track(f"{name}: training corrections", total) as advance:
         for dataset in names:
             search = _search_time(dataset, setting)
             for alpha in ALPHAS:
                 cells = []
-                for draw in range(setting.draws):
+                for draw in draws:
                     cell = _cell(dataset, draw, alpha, setting)
                     plain = runner.evaluated(dataset, MODEL, draw, "main", alpha, setting)
                     cells.append(cell | {"methods": plain["methods"] | cell["methods"]})
@@ -77,7 +82,8 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     return {
         "table": name,
         "title": "CF-GNN, GCN",
-        "settings": common.settings(setting),
+        "settings": common.settings(setting) | {"draws": len(draws)},
+        "first_draw": draws[0],
         "rows": rows,
         "curves": curves,
         "corrections": {
@@ -311,8 +317,16 @@ def remarks(result: Result) -> list[str]:
             line += f"; paper: {row['paper_seconds_ratio']:.0f} times"
         lines.append(line + ")")
     inside = sum(row["inside_law"] for row in result["rows"])
+    first = result.get("first_draw", 0)
+    reported = (
+        f"Draws {first} to {first + result['settings']['draws'] - 1}: the settings were chosen "
+        "while looking at the draws before these"
+        if first
+        else f"The settings were chosen while looking at draws 0 to {CHOSEN_ON - 1}, these here"
+    )
     return [
         *lines,
+        reported,
         "Time: training one correction; one similarity graph, tuning, calibration and prediction "
         "with SNAPS. Neither counts the classifier",
         *_changes(result),
@@ -339,30 +353,26 @@ def _changes(result: Result) -> list[str]:
     return lines
 
 
-def draw(result: Result) -> Figure:
+def draw(result: Result) -> Any:
     """The inefficiency that is trained and the size of real sets, epoch by epoch."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     datasets = list(dict.fromkeys(curve["dataset"] for curve in result["curves"]))
-    figure = Figure(figsize=(3.5 * len(datasets), 5.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2, len(datasets), sharex="col", squeeze=False)
-    # Dark and light, full and dashed: apart in grey and for every eye.
-    styles = dict(zip(ALPHAS, (("#0072B2", "-"), ("#E69F00", "--")), strict=True))
-    names = {"inefficiency": "inefficiency (soft)", "size": "mean size of APS sets"}
+    figure, axes = drawing.panels(2, len(datasets), 4.2, 2.7)
+    names = {"inefficiency": "inefficiency (soft)", "size": "mean size (labels)"}
     for column, dataset in enumerate(datasets):
-        for axis, (key, label) in zip(axes[:, column], names.items(), strict=True):
-            for curve in result["curves"]:
-                if curve["dataset"] == dataset:
-                    colour, line = styles[curve["alpha"]]
-                    name = f"alpha = {curve['alpha']:g}"
-                    axis.plot(curve[key], color=colour, linestyle=line, linewidth=1.4, label=name)
-            warm_up = result["corrections"][dataset]["warm_up"]
-            axis.axvline(warm_up, color="black", linewidth=0.8, linestyle=":")
-            axis.set_ylabel(label if column == 0 else "")
-            axis.spines[["top", "right"]].set_visible(False)
-        axes[0, column].set_title(common.display(dataset), fontsize=11)
-        axes[1, column].set_xlabel("epoch (dotted: end of warm-up)")
-    axes[0, -1].legend(frameon=False, fontsize=9)
+        curves = [curve for curve in result["curves"] if curve["dataset"] == dataset]
+        warm_up = result["corrections"][dataset]["warm_up"]
+        for line, (key, up) in enumerate(names.items()):
+            axis = axes[line, column]
+            for curve in curves:
+                look = drawing.style(ALPHAS.index(curve["alpha"])) | {"marker": None}
+                axis.plot(curve[key], label=f"alpha = {curve['alpha']:g}", **look)
+            axis.axvline(
+                warm_up, color=drawing.GREY, linewidth=0.9, linestyle=(0, (1, 2)),
+                label="end of warm-up",
+            )  # fmt: skip
+            title = (
+                f"{common.display(dataset)}: {'size of the sets' if line else 'what is trained'}"
+            )
+            drawing.label(axis, title, "epoch" * line, "" if column else up)
+    axes[0, -1].legend(frameon=False, fontsize=drawing.SMALL)
     return figure

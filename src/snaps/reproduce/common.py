@@ -29,6 +29,7 @@ EIGHT = (
     "amazon_photo",
 )
 
+SEVEN = tuple(name for name in EIGHT if name != "cora_full")  # those with the paper's features
 MODELS = ("gcn", "gat", "appnp", "mlp")
 GAT_DRAWS = 3  # where all models are compared: without an accelerator a GAT trains for minutes
 
@@ -135,6 +136,12 @@ def lawful(rows: list[dict[str, Any]]) -> str:
     """A remark on the coverage of all rows."""
     inside = sum(row["inside_law"] for row in rows)
     return f"Mean coverage within four standard errors of the law: {inside} of {len(rows)} cells"
+
+
+def near_paper(row: Mapping[str, Any]) -> bool:
+    """Whether a size is within two standard errors of the paper's, which has two digits."""
+    error = row.get("size_nonempty_se") or 0.0
+    return bool(abs(row["size_nonempty"] - row["paper_size"]) <= 2 * error + 0.005)
 
 
 def display(name: str) -> str:

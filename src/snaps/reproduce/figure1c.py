@@ -13,6 +13,11 @@ from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.neighbours import counts_of, places, widest_graph
 from snaps.reproduce.runner import Setting
 
+CAPTION = (
+    "Most of the nearest nodes share the label, far more than two random nodes do. "
+    "The share falls slowly with k, so that k = 20 loses little."
+)
+
 
 def label_counts(
     graph: sp.csr_array, labels: np.ndarray, ks: list[int]

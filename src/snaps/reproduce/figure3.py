@@ -25,7 +25,7 @@ DATASETS = ("cora_ml", "citeseer", "amazon_computers")
 METHODS = ("APS", "SNAPS")
 
 # In the captions of the paper's figures.
-CAPTIONS = {
+PAPER_SIZES = {
     ("cora_ml", "APS"): 3.29,
     ("cora_ml", "SNAPS"): 1.29,
     ("citeseer", "APS"): 4.0,
@@ -33,6 +33,10 @@ CAPTIONS = {
     ("amazon_computers", "APS"): 4.7,
     ("amazon_computers", "SNAPS"): 1.7,
 }
+CAPTION = (
+    "With APS many wrong labels have a mean score below the threshold, and enter the sets. "
+    "After averaging over neighbours nearly all of them lie above it."
+)
 
 
 def mean_scores(
@@ -155,7 +159,7 @@ def _summary(
         "own_below": sum(row["below"] for row in own),
         "wrong_below": sum(row["below"] for row in wrong),
         "labels": len(own),
-        "caption_size": CAPTIONS.get((dataset, method)),
+        "caption_size": PAPER_SIZES.get((dataset, method)),
     }
     n, m = cells[0]["n_calib"], cells[0]["n_test"]
     count = setting.splits * len(cells)

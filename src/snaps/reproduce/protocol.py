@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from snaps._estimators import DAPS, SNAPS, Estimator
 from snaps._methods import all_methods
 from snaps.datasets import Dataset
+from snaps.reproduce import authors
 from snaps.scorers import SNAPS_GRID, Mixing
 from snaps.splits import evaluate_splits
 
@@ -117,8 +118,8 @@ def evaluate_draw(
     Parameters
     ----------
     as_authors : bool
-        Tune on as many nodes as there are training nodes, at most 500, as the authors do, instead
-        of on half of the budget.
+        Tune on as many nodes as there are training nodes, at most 500, instead of on half of the
+        budget, and follow the authors in all that `authors` tells of.
     """
     methods = {name: factory(alpha, seed) for name, factory in SUITES[suite].items()}
     return evaluate_methods(
@@ -153,6 +154,9 @@ def evaluate_methods(
     Weights are tuned as in the paper: those with the smallest sets.
     """
     plain = {name: _plainly_tuned(method) for name, method in methods.items()}
+    if as_authors:
+        theirs = authors.as_authors
+        plain = {name: theirs(each, dataset.graph, similarity) for name, each in plain.items()}
     found = evaluate_splits(
         plain, dataset.graph, logits, dataset.labels, nodes.pool, spend, splits, seed, similarity,
         n_tune=tuning_part(nodes, spend, as_authors), logits=True,

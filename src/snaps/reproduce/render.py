@@ -15,9 +15,10 @@ from snaps._errors import SnapsError
 from snaps._files import atomic_path, parse_json
 from snaps._tables import print_table
 from snaps.reproduce import catalogue
-from snaps.reproduce.common import display
+from snaps.reproduce.common import display, near_paper
 
 DPI = 110
+AS_AUTHORS = "-as-authors"
 # Columns that say what a row is about, wherever they open a table.
 NAMES = (
     "model", "alpha", "dataset", "method", "parts", "varied", "tuning", "calibration", "label", "k",
@@ -33,7 +34,7 @@ def remarks(result: dict[str, Any]) -> list[str]:
         line = f"{settings['draws']} draws of training nodes x {settings['splits']} splits"
         line += ", seed " + str(settings["seed"])
         if settings["as_authors"]:
-            line += ", tuning set as the authors chose it"
+            line += ", as the authors did it"
         out.append(line + "; ± is the standard error over draws" * (result["table"] != "accuracy"))
     for name, notes in result["notes"].items():
         out += [f"{display(name)}: {note}" for note in notes]
@@ -56,12 +57,21 @@ def markdown(result: dict[str, Any], pictures: str = ".") -> str:
     """A table as Markdown, with its remarks and its picture in the folder `pictures`."""
     module = catalogue.find(result["table"])
     header, rows = module.layout(result)
-    lines = [f"## {result['table']}: {result['title']}", ""]
+    lines = [f"## {_heading(result)}", ""]
     lines += [f"- {line}" for line in remarks(result)]
     if hasattr(module, "draw"):
-        lines += ["", f"![{result['title']}]({pictures}/{result['table']}.png)"]
+        lines += ["", f"![{result['title']}]({pictures}/{stem(result)}.png)", "", module.CAPTION]
     lines += ["", _pipe(header), _pipe(["---"] * len(header)), *(_pipe(row) for row in rows), ""]
     return "\n".join(lines)
+
+
+def _heading(result: dict[str, Any]) -> str:
+    return f"{result['table']}: {result['title']}"
+
+
+def stem(result: dict[str, Any]) -> str:
+    """How a result's files are called."""
+    return result["table"] + AS_AUTHORS * bool(result["settings"].get("as_authors"))
 
 
 def _pipe(cells: Iterable[str]) -> str:
@@ -91,13 +101,13 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
     }
     paths = []
     for suffix, text in texts.items():
-        path = folder / f"{result['table']}{suffix}"
+        path = folder / f"{stem(result)}{suffix}"
         with atomic_path(path) as temporary:
             temporary.write_text(text)
         paths.append(path)
     module = catalogue.find(result["table"])
     if hasattr(module, "draw"):
-        paths += _write_picture(module.draw(result), folder, result["table"])
+        paths += _write_picture(module.draw(result), folder, stem(result))
     return paths
 
 
@@ -132,15 +142,17 @@ def _rounded(value: Any) -> Any:
 
 
 def page(folder: Path, path: Path) -> None:
-    """Write one page of all the tables whose .json lie in a folder."""
+    """Write one page of all the tables whose .json lie in a folder, a summary on top.
+
+    A table that was also made as the authors did shows both.
+    """
     results = []
     for name in catalogue.EXPERIMENTS:
-        source = folder / f"{name}.json"
-        if source.exists():
-            try:
-                results.append(parse_json(source.read_bytes()))
-            except ValueError as error:
-                raise SnapsError(f"cannot read '{source}': not valid JSON") from error
+        result, theirs = (_read(folder / f"{name}{kind}.json") for kind in ("", AS_AUTHORS))
+        if result is None:
+            result, theirs = theirs, None
+        if result is not None:
+            results.append(result if theirs is None else {**result, "theirs": theirs})
     if not results:
         raise SnapsError(f"'{folder}' must hold results such as table1.json, got none")
     about = folder / "about.md"
@@ -148,4 +160,53 @@ def page(folder: Path, path: Path) -> None:
     with atomic_path(path) as temporary:
         pictures = os.path.relpath(folder, path.parent)
         texts = [markdown(result, pictures) for result in results]
-        temporary.write_text("\n".join([head, *texts]))
+        temporary.write_text("\n".join([head, _summary(results), *texts]))
+
+
+def _read(source: Path) -> dict[str, Any] | None:
+    """A result, if the file is there."""
+    if not source.exists():
+        return None
+    try:
+        result: dict[str, Any] = parse_json(source.read_bytes())
+    except ValueError as error:
+        raise SnapsError(f"cannot read '{source}': not valid JSON") from error
+    return result
+
+
+def _summary(results: list[dict[str, Any]]) -> str:
+    """The tables of the page, how many of their cells are lawful, and how many near the paper's."""
+    header = [
+        "table", "cells", "coverage inside the law", "within two errors of the paper",
+        "as the authors",
+    ]  # fmt: skip
+    lines = ["## All tables", "", _pipe(header), _pipe(["---"] * len(header))]
+    for result in results:
+        rows, heading = result["rows"], _heading(result)
+        lines.append(
+            _pipe(
+                [
+                    f"[{heading}](#{_anchor(heading)})",
+                    str(len(rows)),
+                    _share([row["inside_law"] for row in rows if "inside_law" in row]),
+                    _near(result),
+                    _near(result.get("theirs", {"rows": []})),
+                ]
+            )
+        )
+    return "\n".join([*lines, ""])
+
+
+def _near(result: dict[str, Any]) -> str:
+    rows = [row for row in result["rows"] if "paper_size" in row and "size_nonempty_se" in row]
+    return _share([near_paper(row) for row in rows])
+
+
+def _share(hits: list[bool]) -> str:
+    return f"{sum(hits)} of {len(hits)}" if hits else ""
+
+
+def _anchor(heading: str) -> str:
+    """The address of a heading within a page, as Markdown makes it."""
+    kept = "".join(c for c in heading.lower() if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")

@@ -79,9 +79,17 @@ def _model_key(model: str, name: str) -> str:
     return {"ogbn_arxiv": "gcn-arxiv", "ogbn_products": "gcn-products"}.get(name, model)
 
 
+def _as_authors(key: str) -> Any:
+    """A model whose validation loss is taken with dropout on."""
+    from snaps.models.gnn import PAPER
+
+    return replace(PAPER[key], noisy_validation=True)
+
+
 def _logits_name(name: str, model: str, draw: int, setting: Setting) -> str:
     data_mark = _dataset(name, setting.data_dir)[1]
-    mark = fingerprint(TRAINED, data_mark, _model_key(model, name), setting.seed, draw)
+    parts = [TRAINED, data_mark, _model_key(model, name), setting.seed, draw]
+    mark = fingerprint(*parts, *["as authors"] * setting.as_authors)
     return f"{name}-{model}-{draw}-{mark}"
 
 
@@ -103,8 +111,9 @@ def keep_trained(
     data = dataset(name, setting)
     nodes = draw_nodes(data, setting.seed, draw)
     began = time.process_time()
+    key = _model_key(model, name)
     result = train(
-        _model_key(model, name),
+        _as_authors(key) if setting.as_authors else key,
         data.graph,
         data.labels,
         training,
