@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from snaps.cli._options import (
     GroupOption,
     JsonOption,
     LogitsOption,
+    MemoryOption,
     MissingOption,
     NeighboursOption,
     RecallOption,
@@ -53,6 +55,7 @@ def predict(
     missing: MissingOption = None,
     threshold: ThresholdOption = None,
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
+    memory: MemoryOption = None,
     logits: LogitsOption = False,
     seed: AskedSeed = None,
     as_json: JsonOption = False,
@@ -69,9 +72,12 @@ def predict(
     """
     from snaps._files import check_apart, check_writable
     from snaps._manifest import folder_files
+    from snaps._progress import recorded, stage
     from snaps.cli._options import asked_nodes, asked_search, calibrated
     from snaps.cli._provenance import provenance
+    from snaps.cli._resources import read_size, told
     from snaps.cli._show import print_prediction, summarise
+    from snaps.kernels.memory import placed
     from snaps.sets import check_output
 
     # Before the work is done, not after.
@@ -83,20 +89,24 @@ def predict(
         {name: path for name, path in written.items() if path is not None and path != "-"},
         [*folder_files(folder), *filter(None, [using])],
     )
-    estimator, data, inputs = calibrated(
-        folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
-        class_conditional=class_conditional, group_by=group_by, classes=classes, weighted=weighted,
-        missing=missing, threshold=threshold, logits=logits, seed=seed,
-        search=asked_search(neighbours, recall, candidates),
-    )  # fmt: skip
-    sets = estimator.predict_set(asked_nodes(data, estimator))
-    sets.write(out, metadata=_metadata(estimator, inputs))
-    if save is not None:
-        estimator.save(save)
-    summary = {**summarise(estimator, data, sets, out), **provenance(inputs)}
+    limit, began = read_size(memory, "--memory"), time.perf_counter()
+    with recorded() as seconds, placed():
+        estimator, data, inputs = calibrated(
+            folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
+            class_conditional=class_conditional, group_by=group_by, classes=classes,
+            weighted=weighted, missing=missing, threshold=threshold, logits=logits, seed=seed,
+            search=asked_search(neighbours, recall, candidates), memory=limit, out=out,
+        )  # fmt: skip
+        sets = estimator.predict_set(asked_nodes(data, estimator))
+        with stage("writing"):
+            sets.write(out, metadata=_metadata(estimator, inputs))
+            if save is not None:
+                estimator.save(save)
+        with stage("summary"):
+            summary = {**summarise(estimator, data, sets, out), **provenance(inputs)}
     if save is not None:
         summary["saved"] = str(save)
-    print_prediction(summary, as_json)
+    print_prediction({**summary, **told(seconds, time.perf_counter() - began)}, as_json)
 
 
 def _metadata(estimator: Any, inputs: Mapping[str, str]) -> dict[str, str]:
