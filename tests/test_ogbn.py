@@ -83,6 +83,7 @@ def name(request, tmp_path, monkeypatch):
     quick = gnn.PAPER[MODELS[name]]
     quick = replace(quick, options={**quick.options, "hidden": 32}, max_epochs=15)
     monkeypatch.setitem(gnn.PAPER, MODELS[name], quick)
+    monkeypatch.setattr(runner, "SAMPLED_EPOCHS", 8)
     runner._dataset.cache_clear()
     runner._fitting_batch_size.cache_clear()
     yield name
@@ -127,7 +128,9 @@ def test_from_ogbs_files_to_the_rows_of_a_table(name, tmp_path, monkeypatch, cap
     monkeypatch.setattr(sampling, "BATCH_SIZE", 50)
     runner._fitting_batch_size.cache_clear()
     sampled, text = table1(capsys, name, tmp_path)
-    assert sampled["sampled"] == {name: 50} and "batches of 50 nodes" in text
+    assert sampled["sampled"] == {name: 50} and "8 epochs on batches of 50 nodes" in " ".join(
+        text.split()
+    )
     assert all(row["inside_law"] for row in sampled["rows"])
     assert [row["size"] for row in sampled["rows"]] != [row["size"] for row in result["rows"]]
     setting = runner.Setting(Store(tmp_path / "runs"), draws=2, splits=30)

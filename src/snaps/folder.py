@@ -53,6 +53,7 @@ from snaps._parquet import (
     check_folder,
     is_text,
     null_mask,
+    texts,
 )
 from snaps.graph import Graph
 
@@ -342,7 +343,7 @@ def label_values(column: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
     missing = null_mask(column)
     if is_text(kind):
-        return np.array(column.fill_null("").to_pylist(), str), missing
+        return texts(column), missing
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         filled = column.fill_null(False if types.is_boolean(kind) else 0)
         numbers = filled.to_numpy(zero_copy_only=False)
@@ -388,7 +389,7 @@ def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
     (column,) = nodes.read(["role"], nulls=True)
     if not is_text(kind):
         raise SnapsError(f"{nodes.title('role')} must be strings, got {kind}")
-    roles = np.array(column.fill_null("").to_pylist(), dtype=str)
+    roles = texts(column)
     _check_roles(roles, nodes.title("role"))
     return roles
 

@@ -129,29 +129,23 @@ class Graph:
     def _build(
         self, source: np.ndarray, target: np.ndarray, weights: np.ndarray | None, self_loops: bool
     ) -> sp.csr_array:
-        keep = np.ones(len(source), bool) if weights is None else weights > 0
+        if weights is None:
+            from snaps.kernels.linking import link
+
+            return link(source, target, _ranks(self.keys), not self.directed, self_loops)
+        keep = weights > 0
         if not self_loops:
             keep &= source != target
         if not keep.all():
-            source, target = source[keep], target[keep]
-            weights = None if weights is None else weights[keep]
+            source, target, weights = source[keep], target[keep], weights[keep]
         shape = (self.num_nodes, self.num_nodes)
-        if weights is None:
-            if not self.directed:
-                source, target = np.concatenate([source, target]), np.concatenate([target, source])
-            ones = np.ones(len(source), np.float32)
-            adjacency = sp.coo_array((ones, (source, target)), shape=shape).tocsr()
-            adjacency.sum_duplicates()
-            adjacency.data[:] = 1
-        else:
-            adjacency = sp.coo_array((weights, (source, target)), shape=shape).tocsr()
-            adjacency.sum_duplicates()
-            if not np.isfinite(adjacency.data).all():
-                raise SnapsError("'edges' listed twice must have weights with a finite sum")
-            if not self.directed:
-                adjacency = sp.csr_array(adjacency.maximum(adjacency.T))
-            adjacency = scale_rows(adjacency)
-        return _in_order_of(self.keys, adjacency)
+        adjacency = sp.coo_array((weights, (source, target)), shape=shape).tocsr()
+        adjacency.sum_duplicates()
+        if not np.isfinite(adjacency.data).all():
+            raise SnapsError("'edges' listed twice must have weights with a finite sum")
+        if not self.directed:
+            adjacency = sp.csr_array(adjacency.maximum(adjacency.T))
+        return _in_order_of(self.keys, scale_rows(adjacency))
 
     @cached_property
     def keys(self) -> np.ndarray:
@@ -289,7 +283,11 @@ class Graph:
         array(['ann', 'bob'], dtype='<U3')
         """
         parts = read_graph(folder, weighted=check_flag(weighted, "weighted"))
-        return cls(**parts, weighted=weighted, **options)
+        features = parts.pop("features")
+        graph = cls(**parts, weighted=weighted, **options)
+        if features is not None:
+            graph.features = check_features(features)  # nobody else has them
+        return graph
 
 
 def _own(table: Any, given: Any) -> Any:
@@ -332,7 +330,7 @@ def _edge_list(
         raise SnapsError(f"'edges' must not be negative, got {array.min()}")
     if array.max(initial=0) > np.iinfo(np.int64).max:
         raise SnapsError(f"'edges' must fit 64-bit integers, got {array.max()}")
-    source, target = array.astype(np.int64, copy=False)
+    source, target = array if array.dtype == np.int32 else array.astype(np.int64, copy=False)
     if not weighted:
         return source, target, None, None
     if edge_weights is None and source.size:
@@ -394,12 +392,20 @@ def _pyg_weights(data: Any) -> Any:
     return weights
 
 
+def _ranks(keys: np.ndarray) -> np.ndarray:
+    """Each node's place in the order of the keys."""
+    if (keys[1:] > keys[:-1]).all():
+        return np.arange(len(keys), dtype=np.int32)
+    rank = np.empty(len(keys), np.int32)
+    rank[np.argsort(keys, kind="stable")] = np.arange(len(keys), dtype=np.int32)
+    return rank
+
+
 def _in_order_of(keys: np.ndarray, matrix: sp.csr_array) -> sp.csr_array:
     """List each row by its nodes' keys, so that sums over neighbours don't depend on positions."""
     if (keys[1:] > keys[:-1]).all():
         return matrix
-    rank = np.empty(len(keys), np.int64)
-    rank[np.argsort(keys, kind="stable")] = np.arange(len(keys))
+    rank = _ranks(keys)
     rows = np.repeat(np.arange(len(keys)), np.diff(matrix.indptr))
     order = np.lexsort((rank[matrix.indices], rows))
     return sp.csr_array((matrix.data[order], matrix.indices[order], matrix.indptr), matrix.shape)

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._errors import SnapsError
+from snaps.kernels.memory import room
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
 OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over
@@ -296,7 +297,8 @@ def check_probs(
         raise SnapsError(f"'{name}' must have at least one row, got none")
     if array.shape[1] < 2:
         raise SnapsError(f"'{name}' must have at least two classes, got {array.shape[1]}")
-    array = array.astype(np.float64)
+    given, array = array, room(array.shape)
+    array[:] = given
     finite = np.isfinite(array)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]

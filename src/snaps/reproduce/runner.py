@@ -28,6 +28,7 @@ K = 20
 CANDIDATES = {"ogbn_products": 80_000}
 # Large graphs have deeper GCNs of their own. They train one at a time: each may need all memory.
 LARGE = {"ogbn_arxiv": "gcn-arxiv", "ogbn_products": "gcn-products"}
+SAMPLED_EPOCHS = 20  # of a step per batch, in place of hundreds of a single step
 
 Advance = Callable[[int], None]
 
@@ -108,7 +109,7 @@ def _logits_name(name: str, model: str, draw: int, setting: Setting) -> str:
     data_mark = _dataset(name, setting.data_dir)[1]
     parts = [TRAINED, data_mark, _model_key(model, name), setting.seed, draw]
     size = batch_size(name, model, setting)
-    sampled = [] if size is None else ["sampled", size]
+    sampled = [] if size is None else ["sampled", size, SAMPLED_EPOCHS]
     mark = fingerprint(*parts, *["as authors"] * setting.as_authors, *sampled)
     return f"{name}-{model}-{draw}-{mark}"
 
@@ -134,7 +135,9 @@ def keep_trained(
     key = _model_key(model, name)
     large: dict[str, Any] = {}
     if name in LARGE:
-        large = {"batch_size": batch_size(name, model, setting), "threads": setting.jobs}
+        size = batch_size(name, model, setting)
+        epochs = None if size is None else SAMPLED_EPOCHS
+        large = {"batch_size": size, "max_epochs": epochs, "threads": setting.jobs}
     result = train(
         _as_authors(key) if setting.as_authors else key,
         data.graph,

@@ -230,7 +230,8 @@ def remarks(result: Result) -> list[str]:
     ]
     out += [
         f"{common.display(name)}: the full batch does not fit into this machine's memory; trained "
-        f"on batches of {size:,} nodes with sampled neighbourhoods, logits exact"
+        f"for {runner.SAMPLED_EPOCHS} epochs on batches of {size:,} nodes with sampled "
+        "neighbourhoods, logits exact"
         for name, size in result.get("sampled", {}).items()
     ]
     theirs = result.get("theirs")
