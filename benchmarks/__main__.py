@@ -11,7 +11,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import pooled, recalibration, report, similarity, spark, startup, tuning
+from benchmarks import (
+    pooled,
+    recalibration,
+    report,
+    similarity,
+    spark,
+    startup,
+    training,
+    tuning,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
@@ -51,6 +60,8 @@ def main() -> None:
     parts.append(show("Pooled evidence beside SNAPS", pooled.run(Path(data_dir))))
     parts.append(show("Recalibration after 1 % new nodes", recalibration.run(Path(data_dir))))
     parts.append(show("From a folder to a report", report.run(Path(data_dir))))
+    if rows := training.run(Path(data_dir)):
+        parts.append(show("Training beside PyTorch Geometric's layers", rows))
     parts.append(show("Spark and the local engine", spark.agree(Path(data_dir))))
     parts.append(show("Spark on one machine, executors of 1 GiB", spark.run(Path(data_dir))))
     parts.append(show("Spark and a hub", spark.skew(Path(data_dir))))

@@ -473,14 +473,15 @@ def test_a_calibration_that_fails_changes_nothing():
 def test_the_repr_tells_whether_it_is_calibrated_and_with_what(tmp_path):
     cp = snaps.SNAPS(0.2, k=5)
     text = "SNAPS(alpha=0.2, score=APS(randomized=True), seed=0, class_conditional=False, k=5, "
-    assert repr(cp) == f"{text}weights='tune')"
+    text += "weights='tune', neighbours='auto', recall=0.95, candidates=None"
+    assert repr(cp) == f"{text})"
     small.calibrated(cp)
-    assert repr(cp) == f"{text}weights='tune'; calibrated on 15 nodes, tuned on 15)"
+    assert repr(cp) == f"{text}; calibrated on 15 nodes, tuned on 15)"
     cp.save(tmp_path / "cp", data=False)
     assert repr(snaps.load(tmp_path / "cp")) == (
-        f"{text}weights='tune'; calibrated on 15 nodes, tuned on 15, saved without data)"
+        f"{text}; calibrated on 15 nodes, tuned on 15, saved without data)"
     )
-    assert repr(small.calibrated()).endswith("weights=(0.3, 0.2); calibrated on 30 nodes)")
+    assert repr(small.calibrated()).endswith("; calibrated on 30 nodes)")
 
 
 # ---- Defects that were seen ----------------------------------------------------------------------

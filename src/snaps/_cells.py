@@ -33,6 +33,7 @@ from snaps.kernels.cells import (
     rounded,
 )
 from snaps.kernels.matrices import csr_parts
+from snaps.kernels.memory import room
 from snaps.kernels.similarity import no_neighbours, unit_rows
 from snaps.kernels.threads import blocks, in_blocks
 from snaps.kernels.tiles import new_lists, new_rooms
@@ -172,7 +173,7 @@ def _make_cells(source: Source, members: np.ndarray, words: np.ndarray) -> Cells
     in_blocks(assign, np.flatnonzero(squares > 0), BLOCK, _quietly)
     members = members[np.lexsort((members, home[members]))]
     place[members] = np.arange(len(members))
-    right = np.empty((0 if source.wide else len(members), source.width), np.float32)
+    right = room((0 if source.wide else len(members), source.width), np.float32)
 
     def fill(places: np.ndarray) -> None:
         right[places] = source.unit(members[places])

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps.graph import Graph
+from snaps.kernels.memory import pieces, room
 
 SUMMARY_SIZE = 128  # columns that sum up the features
 CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
@@ -45,6 +46,29 @@ def propagate(matrix: sp.csr_array | None, starts: Sequence[np.ndarray]) -> list
     return done
 
 
+def propagate_alone(matrix: sp.csr_array | None, start: np.ndarray) -> np.ndarray:
+    """The same for one large start, block by block: no more than two tables beside it."""
+    from snaps.kernels.aggregation import neighbour_mean
+
+    done, moved = start, room(start.shape)
+    for step in range(STEPS):
+        change = 0.0
+        for some in pieces(*_sizes(start)):
+            mass = FROM_NEIGHBOURS * neighbour_mean(matrix, done, rows=some)
+            mass += (1 - FROM_NEIGHBOURS) * start[some]
+            change = max(change, float(np.abs(mass - done[some]).max(initial=0.0)))
+            moved[some] = mass
+        done, moved = moved, room(start.shape) if step == 0 else done
+        if change < SETTLED:
+            break
+    return done
+
+
+def _sizes(table: np.ndarray) -> tuple[int, int]:
+    """Rows, and the bytes of each."""
+    return len(table), table.shape[1] * table.itemsize
+
+
 def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
     """The features in the basis of their leading singular vectors, rare words weighted up.
 
@@ -54,9 +78,16 @@ def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
     from threadpoolctl import threadpool_limits
 
     assert graph.features is not None
+    features = graph.features
+    if not sp.issparse(features) and features.shape[1] <= size:
+        # Row by row: neither order nor blocks make a difference.
+        out = room(features.shape)
+        for some in pieces(*_sizes(out)):
+            out[some] = unit_rows(unit_rows(np.asarray(features[some], np.float64)))
+        return out
     order = np.argsort(graph.keys, kind="stable")
     with threadpool_limits(1, user_api="blas"):
-        table = unit_rows(_summary(graph.features[order], size))
+        table = unit_rows(_summary(features[order], size))
     return table[np.argsort(order)]
 
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from snaps._checks import OFF_ONE, calm, check_flag, check_probs, to_numpy
 from snaps._checks.matrices import check_similarity
-from snaps._context import context_features, propagate, summary
+from snaps._context import context_features, propagate, propagate_alone, summary
 from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence, Keys
 from snaps._parts import (
@@ -37,10 +37,12 @@ from snaps._parts import (
     Similar,
     Summary,
 )
+from snaps._progress import stage
 from snaps._randomness import SHARES_STREAM, locate_keys, smallest
 from snaps._regression import Solution, solve
 from snaps._similarity_update import extend
 from snaps.graph import Graph
+from snaps.kernels.memory import is_large, pieces, room
 from snaps.scores import LIBRARY, THR, Score, score_table
 from snaps.similarity import similarity_graph
 
@@ -78,6 +80,8 @@ class Inputs:
         self.num_nodes, self.num_classes = probs.shape
         self.keys: Keys = graph.keys
         self._made: dict[Any, Any] = dict(made)
+        self._large = is_large(probs.shape)
+        self._scored: tuple[FittedScorer, Array] | None = None
         self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
         held = {type(recipe) for recipe in made}
         featured, linked = graph.features is not None, graph.adjacency.nnz > 0
@@ -155,11 +159,16 @@ class Inputs:
             case Probs():
                 return self.probs
             case Own(score, seed):
-                return score_table(score, self.probs, self.keys, seed)
+                return self._in_blocks(
+                    lambda some: score_table(score, self.probs[some], self.keys[some], seed)
+                )
             case Beliefs(evidence):
                 return with_certainty(self.probs.copy(), self.keys, evidence)
             case Mean(over, of):
-                return neighbour_mean(self.get(over), self.get(of), exact=self._exact(recipe))
+                matrix, table, exact = self.get(over), self.get(of), self._exact(recipe)
+                return self._in_blocks(
+                    lambda some: neighbour_mean(matrix, table, rows=some, exact=exact)
+                )
             case Propagated(over, evidence):
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
@@ -199,8 +208,15 @@ class Inputs:
 
     def _propagated(self, over: Over, evidence: Sequence[Evidence]) -> list[Array]:
         """Several sets of known labels, propagated together."""
+        matrix = self.get(over)
+        if self._large:
+            (each,) = evidence
+            start = room(self.probs.shape)
+            start[:] = 0
+            with stage("propagation"):
+                return [propagate_alone(matrix, with_certainty(start, self.keys, each))]
         starts = [with_certainty(np.zeros_like(self.probs), self.keys, each) for each in evidence]
-        return propagate(self.get(over), starts)
+        return propagate(matrix, starts)
 
     def _hops(self, context: Context) -> list[list[Over]]:
         """The ways to a node's surroundings: itself, links, their links, the context graph."""
@@ -234,6 +250,15 @@ class Inputs:
             return table[places]
         return self._mean_rows(way[0], lambda some: self._reached(way[1:], table, some), places)
 
+    def _in_blocks(self, make: Callable[[slice], Array]) -> Array:
+        """A table whose rows depend on themselves alone, made block by block if it is large."""
+        if not self._large:
+            return make(slice(0, self.num_nodes))
+        out = room(self.probs.shape)
+        for some in pieces(self.num_nodes, 8 * self.num_classes):
+            out[some] = make(some)
+        return out
+
     # -- rows -----------------------------------------------------------------------------------
 
     def positions(self, keys: Keys) -> Array:
@@ -263,6 +288,8 @@ class Inputs:
         """The propagated ones of some parts; several over the same edges go together."""
         out: dict[Part, Array] = {}
         flows = dict.fromkeys(part for part in parts if isinstance(part, Propagated))
+        if self._large:
+            return out
         for over in dict.fromkeys(part.over for part in flows):
             same = [part for part in flows if part.over == over]
             if len(same) > 1:
@@ -277,6 +304,10 @@ class Inputs:
             case Mean(over, of) if _evidence_of(of) is not None:
                 exact = self._exact(part)
                 return self._mean_rows(over, lambda some: self._rows(of, some), places, exact)
+            case Mean() if self._large:
+                return self._means(part, places)
+            case Propagated(over, evidence) if self._large and part not in self._made:
+                return self._propagated(over, [evidence])[0][places]
             case Regressed(k, evidence, True, search):
                 _, found = locate_keys(self.keys[places], evidence.keys)
                 return self.get(Ridge(k, evidence, search)).left_out[found]
@@ -296,28 +327,82 @@ class Inputs:
         near = sp.csr_array((near.data, within, near.indptr), shape=(len(places), len(columns)))
         return neighbour_mean(near, rows(columns), rows(places), exact=exact)
 
+    def _means(self, mean: Mean, places: Array) -> Array:
+        """The mean over neighbours at some places, of a table that is there."""
+        from snaps.kernels.aggregation import neighbour_mean
+
+        matrix, table = self.get(mean.over), self.get(mean.of)
+        near = None if matrix is None else matrix[places]
+        return neighbour_mean(near, table, table[places], exact=self._exact(mean))
+
     @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
         # What weighs nothing need not be there.
-        rows = {
-            name: self.get(part)
+        parts = {
+            name: part
             for name, part in scorer.parts.items()
             if name == "own" or scorer.weights[name]
         }
         if nodes is None or 2 * len(nodes) > self.num_nodes:
             # Most rows are sooner combined and then taken than taken from each table.
-            scores = scorer.combine(rows, self.keys)
-            scores = scores if nodes is None else scores.take(nodes, axis=0)
+            scores = self._scores(scorer, parts)
+            scores = scores if nodes is None else self._taken(scores, nodes)
         else:
-            few = {name: table.take(nodes, axis=0) for name, table in rows.items()}
+            few = {name: self._few(part, nodes) for name, part in parts.items()}
             scores = scorer.combine(few, self.keys[nodes])
-        if not np.isfinite(scores).all():
+        if not all(np.isfinite(scores[some]).all() for some in pieces(len(scores), 8)):
             raise SnapsError(
                 f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "
                 "with scores beyond all numbers"
             )
         return scores
+
+    def _taken(self, table: Array, nodes: Array) -> Array:
+        """Some rows of a table."""
+        if not self._large:
+            return table.take(nodes, axis=0)
+        out = room((len(nodes), self.num_classes))
+        for some in pieces(len(nodes), 8 * self.num_classes):
+            out[some] = table[nodes[some]]
+        return out
+
+    def _few(self, part: Part, nodes: Array) -> Array:
+        """A part at few nodes; of a large graph, without the means of all others."""
+        if self._large and isinstance(part, Mean):
+            return self._means(part, nodes)
+        return self.get(part).take(nodes, axis=0)
+
+    def _scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
+        """All scores; those of a large graph are made once, and without tables of means."""
+        if not self._large:
+            tables = {name: self.get(part) for name, part in parts.items()}
+            return scorer.combine(tables, self.keys)
+        if self._scored is None or self._scored[0] is not scorer:
+            table = self._combined(scorer, parts)
+            table.flags.writeable = False
+            self._scored = scorer, table
+        return self._scored[1]
+
+    def _combined(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
+        from snaps.kernels.aggregation import neighbour_mean
+
+        sources: dict[str, tuple[Any, Array, bool]] = {}
+        for name, part in parts.items():
+            if isinstance(part, Mean):
+                sources[name] = self.get(part.over), self.get(part.of), self._exact(part)
+            else:
+                sources[name] = None, self.get(part), False
+
+        def combine(some: slice) -> Array:
+            rows = {
+                name: neighbour_mean(matrix, table, rows=some, exact=exact)
+                for name, (matrix, table, exact) in sources.items()
+            }
+            return scorer.combine(rows, self.keys[some])
+
+        with stage("scores"):
+            return self._in_blocks(combine)
 
 
 def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_path
-from snaps._checks.ids import check_ids, locate
+from snaps._checks import check_path, machine_memory
+from snaps._checks.ids import Places, check_ids, locate
 from snaps._errors import NotEnoughMemory, SnapsError, SnapsWarning
 from snaps._files import features_from_arrays, open_npz, unreadable
 from snaps._manifest import FEATURE_FILES, steady
+from snaps.kernels.memory import room
 
 # The formats of SciPy's sparse matrices, and the arrays of indices that each has.
 _FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -64,6 +65,24 @@ class Columns:
             what = "a file in it is damaged, not Parquet or unlike the others"
         return unreadable(self.path, error, what)
 
+    @property
+    def num_rows(self) -> int:
+        """Rows of all part files."""
+        return self._rows
+
+    def width(self, name: str) -> tuple[int, int]:
+        """Numbers in the first list of a column, and the bytes of each; none without the column."""
+        import pyarrow.types as types
+
+        kind = self.types.get(name)
+        if kind is None or not (types.is_nested(kind) and hasattr(kind, "value_type")):
+            return 0, 0
+        try:
+            (first,) = self._data.head(1, columns=[name]).column(name).to_pylist() or [None]
+            return len(first or ()), kind.value_type.bit_width // 8
+        except Exception as error:
+            raise self._unreadable(error) from error
+
     def __contains__(self, name: str) -> bool:
         return name in self.types
 
@@ -73,7 +92,7 @@ class Columns:
         self._refuse(names, self._rows * sum(cost))
 
     def _refuse(self, names: list[str], needed: int) -> None:
-        if needed > (limit := _memory()):
+        if needed > (limit := machine_memory()):
             raise NotEnoughMemory(
                 f"cannot read '{self.path}': {' and '.join(names)} in {self._rows} rows take "
                 f"{needed / 1e9:.1f} GB of memory or more, and this machine has {limit / 1e9:.1f}"
@@ -91,13 +110,44 @@ class Columns:
             parts.append(part)
         return pa.Table.from_batches(parts, scanner.projected_schema)
 
-    def read(self, names: list[str], *, nulls: bool = False) -> list[Any]:
-        """Columns by name, as Arrow arrays."""
+    def _batches(self, names: list[str]) -> Iterator[tuple[slice, list[Any]]]:
+        """The columns without nulls, so many rows at a time, and which rows these are."""
+        self._check_there(names)
+        scanner, done = self._data.scanner(columns=names, batch_readahead=4), 0
+        batches = scanner.to_batches()
+        while True:
+            try:
+                part = next(batches, None)
+                if part is not None:
+                    part.validate(full=True)
+                elif done != self._rows:
+                    raise ValueError("columns of unlike length")
+            except Exception as error:
+                raise self._unreadable(error) from error
+            if part is None:
+                return
+            rows = slice(done, done + part.num_rows)
+            for name, column in zip(names, part.columns, strict=True):
+                self._refuse_nulls(name, column, done)
+            done = rows.stop
+            if part.num_rows:
+                yield rows, part.columns
+
+    def _check_there(self, names: list[str]) -> None:
         for name in names:
             if name not in self.types:
                 found = ", ".join(self.types) or "none"
                 raise SnapsError(f"{self.file} must have a column '{name}', got {found}")
         self.check_memory(names)
+
+    def _refuse_nulls(self, name: str, column: Any, first: int = 0) -> None:
+        if column.null_count:
+            row = first + int(np.flatnonzero(null_mask(column))[0])
+            raise SnapsError(f"{self.title(name)} must not be null, got null in row {row}")
+
+    def read(self, names: list[str], *, nulls: bool = False) -> list[Any]:
+        """Columns by name, as Arrow arrays."""
+        self._check_there(names)
         try:
             table = self._table(names)
             table.validate(full=True)
@@ -109,9 +159,8 @@ class Columns:
             raise self._unreadable(error) from error
         columns = [column.combine_chunks() for column in table.columns]
         for name, column in zip(names, columns, strict=True):
-            if column.null_count and not nulls:
-                row = int(np.flatnonzero(null_mask(column))[0])
-                raise SnapsError(f"{self.title(name)} must not be null, got null in row {row}")
+            if not nulls:
+                self._refuse_nulls(name, column)
         return columns
 
     def title(self, name: str) -> str:
@@ -129,6 +178,19 @@ class Columns:
             return np.array(column.to_pylist(), dtype=str)
         raise SnapsError(f"{self.title(name)} must be integers or strings, got {column.type}")
 
+    def places(self, names: list[str], ids: np.ndarray) -> np.ndarray:
+        """Columns of ids as positions among these ones, (columns, rows)."""
+        import pyarrow.types as types
+
+        self._check_there(names)
+        if not all(types.is_integer(self.types[name]) for name in names):
+            return np.stack([locate(ids, self.ids(name), self.title(name)) for name in names])
+        places, out = Places(ids), np.empty((len(names), self._rows), np.int32)
+        for rows, columns in self._batches(names):
+            for i, (name, column) in enumerate(zip(names, columns, strict=True)):
+                out[i, rows] = places.find(column.to_numpy(), self.title(name))
+        return out
+
     def numbers(self, names: list[str]) -> np.ndarray:
         """Columns of numbers as a table (n, columns)."""
         columns = self.read(names)
@@ -142,23 +204,29 @@ class Columns:
         import pyarrow.compute as pc
         import pyarrow.types as types
 
-        (column,) = self.read([name])
-        title, kind = self.title(name), column.type
+        self._check_there([name])
+        title, kind, out = self.title(name), self.types[name], np.empty((0, 0))
         listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
         if not listed or not _is_number(kind.value_type):
             raise SnapsError(f"{title} must be a list of numbers, got {kind}")
-        widths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        if (widths != widths[0]).any():
-            row = int(np.flatnonzero(widths != widths[0])[0])
-            raise SnapsError(
-                f"{title} must have lists of equal length ({widths[0]}), "
-                f"got {widths[row]} in row {row}"
-            )
-        values = column.flatten()
-        if values.null_count:
-            row = int(np.flatnonzero(null_mask(values))[0]) // widths[0]
-            raise SnapsError(f"{title} must not hold nulls, got one in row {row}")
-        return values.to_numpy(zero_copy_only=False).reshape(len(column), int(widths[0]))
+        for rows, (column,) in self._batches([name]):
+            widths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+            values = column.flatten()
+            if rows.start == 0:
+                numbers, width = values.to_numpy(zero_copy_only=False), int(widths[0])
+                self._refuse([name], self._rows * width * numbers.itemsize)
+                out = room((self._rows, width), numbers.dtype)
+            if (widths != width).any():
+                row = int(np.flatnonzero(widths != width)[0])
+                raise SnapsError(
+                    f"{title} must have lists of equal length ({width}), "
+                    f"got {widths[row]} in row {rows.start + row}"
+                )
+            if values.null_count:
+                row = rows.start + int(np.flatnonzero(null_mask(values))[0]) // width
+                raise SnapsError(f"{title} must not hold nulls, got one in row {row}")
+            out[rows] = values.to_numpy(zero_copy_only=False).reshape(-1, width)
+        return out
 
     def values(self, name: str) -> np.ndarray:
         """A column of strings, numbers or booleans; null is None, or nan among floats."""
@@ -180,17 +248,16 @@ class Columns:
         return column.to_numpy(zero_copy_only=False)
 
 
-def _memory() -> float:
-    """Bytes of memory of this machine, if it tells."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
-
-
 def null_mask(column: Any) -> np.ndarray:
     """Where an Arrow array is null."""
     return column.is_null().to_numpy(zero_copy_only=False)
+
+
+def texts(column: Any) -> np.ndarray:
+    """A column of few different strings, "" for null, with an object for each of these only."""
+    codes = column.fill_null("").dictionary_encode()
+    names = np.array(codes.dictionary.to_pylist(), str)
+    return names[codes.indices.to_numpy(zero_copy_only=False)] if len(column) else names
 
 
 def is_text(kind: Any) -> bool:
@@ -239,7 +306,7 @@ def _read_graph(root: Path, weighted: bool) -> dict[str, Any]:
     if len(ids) == 0:
         raise SnapsError(f"'{nodes.path}' must hold at least one node, got none")
     edges.check_memory([name for name in ("src", "dst") if name in edges])
-    ends = [locate(ids, edges.ids(name), edges.title(name)) for name in ("src", "dst")]
+    ends = edges.places(["src", "dst"], ids)
     weights = None
     if weighted:
         weights = edges.numbers(["weight"])[:, 0]
@@ -250,7 +317,7 @@ def _read_graph(root: Path, weighted: bool) -> dict[str, Any]:
             stacklevel=4,
         )
     return {
-        "edges": np.stack(ends),
+        "edges": ends,
         "features": read_features(root, nodes, len(ids)),
         "num_nodes": len(ids),
         "ids": ids,

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 _shown: ContextVar[bool] = ContextVar("shown", default=False)
+_recorded: ContextVar[dict[str, float] | None] = ContextVar("recorded", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[dict[str, float]]:
+    """Within the block the seconds of all stages are added up, by name."""
+    seconds: dict[str, float] = {}
+    token = _recorded.set(seconds)
+    try:
+        yield seconds
+    finally:
+        _recorded.reset(token)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """A stage of long work, whose time is recorded where that is asked for.
+
+    Of stages within one another only the outer one counts.
+    """
+    seconds = _recorded.get()
+    if seconds is None:
+        yield
+        return
+    token = _recorded.set(None)
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begin
+        _recorded.reset(token)
 
 
 @contextmanager
@@ -21,7 +53,16 @@ def shown() -> Iterator[None]:
 
 @contextmanager
 def track(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function to be told how much was done; draws a bar with the time left if `show`."""
+    """Yield a function to be told how much was done; draws a bar with the time left if `show`.
+
+    The work is a stage, named by the label's first word.
+    """
+    with stage(label.split()[0]), _bar(show, label, total) as advance:
+        yield advance
+
+
+@contextmanager
+def _bar(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]:
     if not (show or _shown.get()):
         yield lambda count: None
         return

@@ -53,8 +53,11 @@ from snaps._parquet import (
     check_folder,
     is_text,
     null_mask,
+    texts,
 )
 from snaps.graph import Graph
+
+__all__ = ["Folder", "read_folder", "write_folder"]
 
 ROLES = ("train", "valid", "tune", "calib", "test")
 PREFIX = "p_"
@@ -76,6 +79,13 @@ class Folder:
         "" where there is none.
     columns : mapping of arrays (n,)
         The other columns that were asked for.
+
+    Examples
+    --------
+    >>> write_folder("pair", Graph([[0], [1]]), [[0.9, 0.1], [0.3, 0.7]], labels=[0, -1])
+    >>> found = read_folder("pair")
+    >>> found.graph, found.labels, found.labelled
+    (Graph(2 nodes, 1 edges, no features), array([ 0, -1]), array([ True, False]))
     """
 
     graph: Graph
@@ -86,7 +96,14 @@ class Folder:
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def nodes(self, *roles: str) -> np.ndarray:
-        """Positions of the nodes with one of these roles."""
+        """Positions of the nodes with one of these roles.
+
+        Examples
+        --------
+        >>> write_folder("pair", Graph([[0], [1]]), [[0.9, 0.1], [0.3, 0.7]], roles=["", "test"])
+        >>> read_folder("pair").nodes("test")
+        array([1])
+        """
         return np.flatnonzero(np.isin(self.roles, roles))
 
     @property
@@ -102,6 +119,14 @@ class Folder:
 
         Role tune tunes, else role valid; where labels are `evidence`, as for `Pooled`, validation
         nodes say more as known ones, and a part of the calibration nodes tunes.
+
+        Examples
+        --------
+        >>> roles = ["train", "valid", "test"]
+        >>> graph = Graph([[0], [1]], num_nodes=3)
+        >>> write_folder("pair", graph, np.full((3, 2), 0.5), [0, 1, -1], roles)
+        >>> read_folder("pair").tuning_and_known()
+        (array([1]), array([0]))
         """
         tune = None
         for role in ("tune",) if evidence else ("tune", "valid"):
@@ -128,6 +153,13 @@ def read_folder(
         Other columns of nodes.parquet to read, such as groups for `metrics.group_coverage`.
     **options
         Go to `Graph`: directed, self_loops, weighted.
+
+    Examples
+    --------
+    >>> write_folder("pair", Graph([[0], [1]], ids=["ann", "bob"]), [[0.9, 0.1], [0.3, 0.7]])
+    >>> found = read_folder("pair")
+    >>> found.graph, found.probs[1]
+    (Graph(2 nodes, 1 edges, no features), array([0.3, 0.7]))
     """
     root = check_folder(folder)
     listed = isinstance(columns, (list, tuple))
@@ -178,6 +210,13 @@ def write_folder(
     classes : list of K integers or strings, optional
         The names of the columns of `probs`, which become columns ``p_<class>``; not needed for
         labels 0, ..., K - 1.
+
+    Examples
+    --------
+    >>> graph = Graph([[0], [1]], ids=["ann", "bob"])
+    >>> write_folder("pair", graph, [[0.9, 0.1], [0.3, 0.7]], ["cat", ""], classes=["cat", "dog"])
+    >>> sorted(os.listdir("pair"))
+    ['edges.parquet', 'manifest.json', 'nodes.parquet']
     """
     import pyarrow as pa
 
@@ -304,7 +343,7 @@ def label_values(column: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
     missing = null_mask(column)
     if is_text(kind):
-        return np.array(column.fill_null("").to_pylist(), str), missing
+        return texts(column), missing
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         filled = column.fill_null(False if types.is_boolean(kind) else 0)
         numbers = filled.to_numpy(zero_copy_only=False)
@@ -350,7 +389,7 @@ def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
     (column,) = nodes.read(["role"], nulls=True)
     if not is_text(kind):
         raise SnapsError(f"{nodes.title('role')} must be strings, got {kind}")
-    roles = np.array(column.fill_null("").to_pylist(), dtype=str)
+    roles = texts(column)
     _check_roles(roles, nodes.title("role"))
     return roles
 

@@ -129,29 +129,23 @@ class Graph:
     def _build(
         self, source: np.ndarray, target: np.ndarray, weights: np.ndarray | None, self_loops: bool
     ) -> sp.csr_array:
-        keep = np.ones(len(source), bool) if weights is None else weights > 0
+        if weights is None:
+            from snaps.kernels.linking import link
+
+            return link(source, target, _ranks(self.keys), not self.directed, self_loops)
+        keep = weights > 0
         if not self_loops:
             keep &= source != target
         if not keep.all():
-            source, target = source[keep], target[keep]
-            weights = None if weights is None else weights[keep]
+            source, target, weights = source[keep], target[keep], weights[keep]
         shape = (self.num_nodes, self.num_nodes)
-        if weights is None:
-            if not self.directed:
-                source, target = np.concatenate([source, target]), np.concatenate([target, source])
-            ones = np.ones(len(source), np.float32)
-            adjacency = sp.coo_array((ones, (source, target)), shape=shape).tocsr()
-            adjacency.sum_duplicates()
-            adjacency.data[:] = 1
-        else:
-            adjacency = sp.coo_array((weights, (source, target)), shape=shape).tocsr()
-            adjacency.sum_duplicates()
-            if not np.isfinite(adjacency.data).all():
-                raise SnapsError("'edges' listed twice must have weights with a finite sum")
-            if not self.directed:
-                adjacency = sp.csr_array(adjacency.maximum(adjacency.T))
-            adjacency = scale_rows(adjacency)
-        return _in_order_of(self.keys, adjacency)
+        adjacency = sp.coo_array((weights, (source, target)), shape=shape).tocsr()
+        adjacency.sum_duplicates()
+        if not np.isfinite(adjacency.data).all():
+            raise SnapsError("'edges' listed twice must have weights with a finite sum")
+        if not self.directed:
+            adjacency = sp.csr_array(adjacency.maximum(adjacency.T))
+        return _in_order_of(self.keys, scale_rows(adjacency))
 
     @cached_property
     def keys(self) -> np.ndarray:
@@ -171,7 +165,13 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """Edges, each counted once unless the graph is directed."""
+        """Edges, each counted once unless the graph is directed.
+
+        Examples
+        --------
+        >>> Graph([[0, 1], [1, 0]]).num_edges
+        1
+        """
         if self.directed:
             return int(self.adjacency.nnz)
         loops = int(np.count_nonzero(self.adjacency.diagonal()))
@@ -187,6 +187,13 @@ class Graph:
         """Take `edge_index`, `x` and `num_nodes` of a torch_geometric `Data`.
 
         A weighted graph takes `edge_weight`, or an `edge_attr` with one number per edge.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> data = SimpleNamespace(edge_index=[[0, 1], [1, 2]], x=np.eye(3), num_nodes=3)
+        >>> Graph.from_pyg(data)
+        Graph(3 nodes, 2 edges, 3 features)
         """
         edges = data.edge_index if has(data, "edge_index") else None
         if edges is None:
@@ -211,6 +218,15 @@ class Graph:
             rows in the order of `graph.nodes`.
         weighted : bool
             Take the edge attribute "weight"; an edge without one weighs 1.
+
+        Examples
+        --------
+        >>> import networkx
+        >>> graph = Graph.from_networkx(networkx.Graph([("ann", "bob"), ("bob", "cleo")]))
+        >>> graph
+        Graph(3 nodes, 2 edges, no features)
+        >>> graph.ids
+        array(['ann', 'bob', 'cleo'], dtype='<U4')
         """
         if not has(graph, "nodes") or not has(graph, "edges"):
             raise SnapsError(f"'graph' must be a NetworkX graph, got {type(graph).__name__}")
@@ -239,7 +255,15 @@ class Graph:
     @classmethod
     def from_npz(cls, path: str | os.PathLike[str], **options: Any) -> Graph:
         """Read an .npz with `adj_indptr`, `adj_indices` and `x`, or `x_data`, `x_indices`,
-        `x_indptr` and `x_shape`, or no features; `adj_data` are the weights of a weighted graph."""
+        `x_indptr` and `x_shape`, or no features; `adj_data` are the weights of a weighted graph.
+
+        Examples
+        --------
+        >>> arrays = {"adj_indptr": [0, 1, 2], "adj_indices": [1, 0], "x": np.eye(2)}
+        >>> np.savez("pair.npz", **arrays)
+        >>> Graph.from_npz("pair.npz")
+        Graph(2 nodes, 1 edges, 2 features)
+        """
         with open_npz(path) as arrays:
             return graph_from_arrays(arrays, path, **options)
 
@@ -250,9 +274,20 @@ class Graph:
         """Read the graph of a folder with nodes.parquet and edges.parquet (see `snaps.folder`).
 
         A weighted graph takes the column `weight` of its edges.
+
+        Examples
+        --------
+        >>> from snaps.folder import write_folder
+        >>> write_folder("pair", Graph([[0], [1]], ids=["ann", "bob"]), [[0.9, 0.1], [0.3, 0.7]])
+        >>> Graph.from_parquet("pair").ids
+        array(['ann', 'bob'], dtype='<U3')
         """
         parts = read_graph(folder, weighted=check_flag(weighted, "weighted"))
-        return cls(**parts, weighted=weighted, **options)
+        features = parts.pop("features")
+        graph = cls(**parts, weighted=weighted, **options)
+        if features is not None:
+            graph.features = check_features(features)  # nobody else has them
+        return graph
 
 
 def _own(table: Any, given: Any) -> Any:
@@ -295,7 +330,7 @@ def _edge_list(
         raise SnapsError(f"'edges' must not be negative, got {array.min()}")
     if array.max(initial=0) > np.iinfo(np.int64).max:
         raise SnapsError(f"'edges' must fit 64-bit integers, got {array.max()}")
-    source, target = array.astype(np.int64, copy=False)
+    source, target = array if array.dtype == np.int32 else array.astype(np.int64, copy=False)
     if not weighted:
         return source, target, None, None
     if edge_weights is None and source.size:
@@ -357,12 +392,20 @@ def _pyg_weights(data: Any) -> Any:
     return weights
 
 
+def _ranks(keys: np.ndarray) -> np.ndarray:
+    """Each node's place in the order of the keys."""
+    if (keys[1:] > keys[:-1]).all():
+        return np.arange(len(keys), dtype=np.int32)
+    rank = np.empty(len(keys), np.int32)
+    rank[np.argsort(keys, kind="stable")] = np.arange(len(keys), dtype=np.int32)
+    return rank
+
+
 def _in_order_of(keys: np.ndarray, matrix: sp.csr_array) -> sp.csr_array:
     """List each row by its nodes' keys, so that sums over neighbours don't depend on positions."""
     if (keys[1:] > keys[:-1]).all():
         return matrix
-    rank = np.empty(len(keys), np.int64)
-    rank[np.argsort(keys, kind="stable")] = np.arange(len(keys))
+    rank = _ranks(keys)
     rows = np.repeat(np.arange(len(keys)), np.diff(matrix.indptr))
     order = np.lexsort((rank[matrix.indices], rows))
     return sp.csr_array((matrix.data[order], matrix.indices[order], matrix.indptr), matrix.shape)

@@ -16,6 +16,7 @@ import numpy as np
 from snaps._checks.evidence import check_evidence
 from snaps._evidence import Evidence, Keys
 from snaps._parts import Array, Engine, Links, Mean, Own, Part, Probs, Similar
+from snaps._progress import stage
 from snaps._randomness import RESAMPLE_STREAM, hashes, uniforms
 from snaps.calibration import conformal_rank
 from snaps.scores import Score, warn_untuned
@@ -116,7 +117,9 @@ class Mixing:
         if self.averaged:
             draws = uniforms(0, hashes(self.seed, tuning.keys, RESAMPLE_STREAM), RESAMPLES)
             samples = (draws.T * n).astype(np.int64)
-        sizes = mixed_sizes(np.stack(rows), tuning.labels, _mixtures(names, grid), rank, samples)
+        with stage("tuning"):
+            mixtures = _mixtures(names, grid)
+            sizes = mixed_sizes(np.stack(rows), tuning.labels, mixtures, rank, samples)
         if not self.averaged:
             return self.grid[int(np.argmin(sizes))]
         best = grid[np.argmin(sizes, axis=0)]

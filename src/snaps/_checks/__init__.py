@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._errors import SnapsError
+from snaps.kernels.memory import room
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
 OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over
@@ -57,15 +58,22 @@ def calm(function: Callable[Given, Result]) -> Callable[Given, Result]:
     return called
 
 
+def machine_memory() -> float:
+    """Bytes of memory of this machine; infinite if it does not tell."""
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+    return float(there) if there > 0 else float("inf")
+
+
 def check_memory(size: int, name: str, value: Any) -> None:
     """Refuse what needs more bytes than this machine has: to try would end the process."""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if size > there > 0:
-            raise SnapsError(
-                f"'{name}' must fit into memory, got {shown(value)}, which takes "
-                f"{plainly(size >> 30)} GB or more of {there >> 30}"
-            )
+    if size > (there := machine_memory()):
+        raise SnapsError(
+            f"'{name}' must fit into memory, got {shown(value)}, which takes "
+            f"{plainly(size >> 30)} GB or more of {int(there) >> 30}"
+        )
 
 
 def has(value: Any, attribute: str) -> bool:
@@ -289,7 +297,8 @@ def check_probs(
         raise SnapsError(f"'{name}' must have at least one row, got none")
     if array.shape[1] < 2:
         raise SnapsError(f"'{name}' must have at least two classes, got {array.shape[1]}")
-    array = array.astype(np.float64)
+    given, array = array, room(array.shape)
+    array[:] = given
     finite = np.isfinite(array)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]

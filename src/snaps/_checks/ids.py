@@ -39,26 +39,41 @@ def refuse_surrogates(texts: np.ndarray, name: str) -> None:
         )
 
 
+class Places:
+    """Where unique ids stand, to be asked more than once."""
+
+    def __init__(self, ids: np.ndarray):
+        self._ids, n = ids, len(ids)
+        numbers = ids.dtype.kind in "iu" and n > 0
+        counted = numbers and ids[0] == 0 and ids[-1] == n - 1 and (np.diff(ids) == 1).all()
+        self._order = None if counted else np.argsort(ids, kind="stable")
+        self._sorted = ids if counted else ids[self._order]
+
+    def find(self, wanted: np.ndarray, name: str) -> np.ndarray:
+        """Positions of ids that must be there."""
+        ids, n = self._ids, len(self._ids)
+        if wanted.size == 0:
+            return np.empty(0, np.int64)
+        if (ids.dtype.kind == "U") != (wanted.dtype.kind == "U"):
+            raise SnapsError(f"{name} must be of the type of the nodes' ids, got {wanted.dtype}")
+        if self._order is None:
+            missing = (wanted < 0) | (wanted >= n)
+            place = wanted.astype(np.int64, copy=False)
+        else:
+            # Searched for in the ids' own type: between types NumPy would search among floats.
+            # What the cast changes is no id, as the comparison then tells.
+            found = np.searchsorted(self._sorted, wanted.astype(ids.dtype))
+            place = self._order[np.minimum(found, n - 1)]
+            missing = ids[place] != wanted
+        if missing.any():
+            first = plainly(wanted[missing][0])
+            raise SnapsError(f"{name} must name nodes of the graph, got {first}")
+        return place
+
+
 def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> np.ndarray:
     """Positions of `wanted` among unique `ids`."""
-    if wanted.size == 0:
-        return np.empty(0, np.int64)
-    if (ids.dtype.kind == "U") != (wanted.dtype.kind == "U"):
-        raise SnapsError(f"{name} must be of the type of the nodes' ids, got {wanted.dtype}")
-    n = len(ids)
-    if ids.dtype.kind in "iu" and ids[0] == 0 and ids[-1] == n - 1 and (np.diff(ids) == 1).all():
-        missing = (wanted < 0) | (wanted >= n)
-        place = wanted.astype(np.int64, copy=False)
-    else:
-        order = np.argsort(ids, kind="stable")
-        # Searched for in the ids' own type: between types NumPy would search among floats. What
-        # the cast changes is no id, as the comparison then tells.
-        found = np.searchsorted(ids[order], wanted.astype(ids.dtype))
-        place = order[np.minimum(found, n - 1)]
-        missing = ids[place] != wanted
-    if missing.any():
-        raise SnapsError(f"{name} must name nodes of the graph, got {plainly(wanted[missing][0])}")
-    return place
+    return Places(ids).find(wanted, name) if wanted.size else np.empty(0, np.int64)
 
 
 def node_positions(

@@ -61,6 +61,12 @@ RecallOption = Annotated[
 CandidatesOption = Annotated[
     int | None, typer.Option(help="Find similar nodes among so many random ones, exactly.")
 ]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory to stay within, such as 8GB: large tables then lie beside --out while it runs."
+    ),
+]
 LogitsOption = Annotated[bool, typer.Option("--logits", help="The column probs holds logits.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 MethodOption = Annotated[Method, typer.Option(help="How scores are corrected.")]
@@ -193,6 +199,7 @@ def read(
     from snaps._errors import SnapsError
     from snaps._manifest import folder_files, steady
     from snaps._parquet import check_folder
+    from snaps._progress import stage
     from snaps.cli._provenance import Digests
     from snaps.cli._show import status
     from snaps.folder import read_folder
@@ -203,7 +210,7 @@ def read(
             f"node to predict, got {group_by!r}"
         )
     columns = [group_by] if group_by else []
-    with status(f"Reading {folder}"), steady(check_folder(folder)):
+    with stage("reading"), status(f"Reading {folder}"), steady(check_folder(folder)):
         digests = Digests(folder_files(folder)[:-1])
         data = read_folder(folder, columns=columns, weighted=weighted)
         return data, digests.get()
@@ -283,14 +290,20 @@ def calibrated(
     logits: bool,
     seed: int | None,
     search: Mapping[str, Any],
+    memory: int | None = None,
+    out: str = "-",
 ) -> tuple[Estimator, Folder, dict[str, str]]:
     """The estimator of the options, or one that was kept, calibrated on a folder.
 
-    Also the folder, and the digests of all files that were read.
+    Also the folder, and the digests of all files that were read. Within a limit of `memory`, large
+    tables may lie beside `out`.
     """
     from snaps._errors import SnapsError
+    from snaps._parquet import check_folder
     from snaps._progress import shown
     from snaps.cli._provenance import Digests
+    from snaps.cli._resources import place_for_tables
+    from snaps.kernels.memory import place_tables
 
     fixed: dict[str, Any] = {
         "--method": method, "--score": score, "--k": k, "--weights": weights, "--seed": seed,
@@ -316,6 +329,7 @@ def calibrated(
         if alpha is not None:
             estimator.set_params(alpha=alpha)
             estimator.scorer()
+    place_tables(place_for_tables(memory, check_folder(folder), estimator, out, weighted=weighted))
     data, inputs = read(folder, group_by=group_by, weighted=weighted)
     if using is None:
         calibrate_folder(estimator, data, group_by=group_by, classes=classes, logits=logits)

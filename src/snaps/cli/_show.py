@@ -115,6 +115,8 @@ def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
 
 def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
     """What was predicted; beside sets on stdout, the summary goes to stderr."""
+    from snaps.cli._resources import in_words
+
     file = sys.stderr if summary["out"] == "-" else sys.stdout
     if as_json:
         print(json.dumps(finite(summary)), file=file)
@@ -141,6 +143,7 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
             listed = ", ".join(f"{name} {value:.4f}" for name, value in worst)
             more = f", and {len(told) - 8} more" if len(told) > 8 else ""
             print(f"coverage by group, lowest first: {listed}{more}", file=file)
+    print(in_words(summary), file=file)
     if summary["out"] != "-":
         print(f"wrote {summary['out']}", file=file)
     if "saved" in summary:

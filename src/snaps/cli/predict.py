@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from snaps.cli._options import (
     JsonOption,
     LogitsOption,
     MasterOption,
+    MemoryOption,
     Method,
     MissingOption,
     NeighboursOption,
@@ -57,6 +59,7 @@ def predict(
     missing: MissingOption = None,
     threshold: ThresholdOption = None,
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
+    memory: MemoryOption = None,
     logits: LogitsOption = False,
     seed: AskedSeed = None,
     engine: EngineOption = Engine.LOCAL,
@@ -81,7 +84,7 @@ def predict(
 
         refuse_local({
             "--with": using, "--group-by": group_by, "--weighted": weighted or None,
-            "--missing": missing, "--threshold": threshold, "--save": save,
+            "--missing": missing, "--threshold": threshold, "--save": save, "--memory": memory,
         })  # fmt: skip
         estimator = make_estimator(
             method or Method.SNAPS, score, 0.05 if alpha is None else alpha, 20 if k is None else k,
@@ -93,8 +96,11 @@ def predict(
         raise typer.BadParameter("it goes with --engine spark", param_hint="--master")
     from snaps._files import check_apart, check_writable
     from snaps._manifest import folder_files
+    from snaps._progress import recorded, stage
     from snaps.cli._provenance import provenance
+    from snaps.cli._resources import read_size, told
     from snaps.cli._show import print_prediction, summarise
+    from snaps.kernels.memory import placed
     from snaps.sets import check_output
 
     # Before the work is done, not after.
@@ -106,20 +112,24 @@ def predict(
         {name: path for name, path in written.items() if path is not None and path != "-"},
         [*folder_files(folder), *filter(None, [using])],
     )
-    estimator, data, inputs = calibrated(
-        folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
-        class_conditional=class_conditional, group_by=group_by, classes=classes, weighted=weighted,
-        missing=missing, threshold=threshold, logits=logits, seed=seed,
-        search=search,
-    )  # fmt: skip
-    sets = estimator.predict_set(asked_nodes(data, estimator))
-    sets.write(out, metadata=_metadata(estimator, inputs))
-    if save is not None:
-        estimator.save(save)
-    summary = {**summarise(estimator, data, sets, out), **provenance(inputs)}
+    limit, began = read_size(memory, "--memory"), time.perf_counter()
+    with recorded() as seconds, placed():
+        estimator, data, inputs = calibrated(
+            folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
+            class_conditional=class_conditional, group_by=group_by, classes=classes,
+            weighted=weighted, missing=missing, threshold=threshold, logits=logits, seed=seed,
+            search=search, memory=limit, out=out,
+        )  # fmt: skip
+        sets = estimator.predict_set(asked_nodes(data, estimator))
+        with stage("writing"):
+            sets.write(out, metadata=_metadata(estimator, inputs))
+            if save is not None:
+                estimator.save(save)
+        with stage("summary"):
+            summary = {**summarise(estimator, data, sets, out), **provenance(inputs)}
     if save is not None:
         summary["saved"] = str(save)
-    print_prediction(summary, as_json)
+    print_prediction({**summary, **told(seconds, time.perf_counter() - began)}, as_json)
 
 
 def _metadata(estimator: Any, inputs: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,233 @@
+"""Large graphs: blocks, mapped files and memory limits change no answer."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+import snaps
+import snaps.kernels.memory as memory
+from snaps.cli import main
+from snaps.cli._resources import read_size, shown_size
+from snaps.datasets import make_graph
+from snaps.folder import read_folder, write_folder
+from snaps.kernels.aggregation import neighbour_mean
+from snaps.kernels.linking import link
+from snaps.kernels.threads import limit_threads
+from snaps.models import smoothed_regression
+
+N = 900
+METHODS = [
+    snaps.SplitConformal(0.1),
+    snaps.DAPS(0.1),
+    snaps.SNAPS(0.1, k=8),
+    snaps.SNAPS(0.1, k=8, score=snaps.RAPS()),
+    snaps.SNAPS(0.1, k=8, candidates=300, class_conditional=True),
+    snaps.Pooled(0.1, k=8),
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    made = make_graph(N, 5, seed=3)
+    order = np.random.default_rng(0).permutation(N)
+    probs = smoothed_regression(made.graph, made.labels, order[:100])
+    return made, probs, order[:100], order[100:500], order[500:]
+
+
+@pytest.fixture
+def in_blocks(monkeypatch):
+    """All tables are large, and blocks hold few rows."""
+    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(memory, "BLOCK", 1 << 12)
+
+
+def calibrated(method, data):
+    made, probs, known, calib, _ = data
+    evidence = {"known_nodes": known} if method.uses_evidence else {}
+    cp = type(method)(**method.get_params())
+    return cp.calibrate(made.graph, probs, made.labels, calib, **evidence)
+
+
+# ---- The same answer -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_blocks_and_mapped_files_change_no_bit(monkeypatch, tmp_path, data, method, mapped):
+    test = data[-1]
+    whole = calibrated(method, data)
+    expected = whole.scores_, whole.predict_set(test).mask, whole.predict_set(test[:9]).mask
+    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(memory, "BLOCK", 1 << 12)
+    with memory.placed(tmp_path if mapped else None), limit_threads(1 + mapped):
+        cp = calibrated(method, data)
+        assert cp.part_weights_ == whole.part_weights_ and cp.neighbours_ == whole.neighbours_
+        np.testing.assert_array_equal(cp.threshold_, whole.threshold_)
+        for found, wanted in zip(
+            (cp.scores_, cp.predict_set(test).mask, cp.predict_set(test[:9]).mask),
+            expected,
+            strict=True,
+        ):
+            np.testing.assert_array_equal(found, wanted)
+        assert os.listdir(tmp_path) == []
+
+
+def test_splits_are_evaluated_alike(in_blocks, monkeypatch, data):
+    made, probs, _, calib, test = data
+    pool = np.concatenate([calib, test])
+    asked = (made.graph, probs, made.labels, pool, 200)
+    in_parts = snaps.evaluate_splits(snaps.SNAPS(0.1, k=8), *asked, n_splits=20)
+    monkeypatch.undo()
+    whole = snaps.evaluate_splits(snaps.SNAPS(0.1, k=8), *asked, n_splits=20)
+    for name, values in whole.items():
+        np.testing.assert_array_equal(in_parts[name], values)
+
+
+def test_coverage_obeys_its_law_in_blocks(in_blocks, data):
+    made, probs, _, calib, test = data
+    pool = np.concatenate([calib, test])
+    result = snaps.evaluate_splits(
+        snaps.SNAPS(0.1, k=8, weights=(0.3, 0.3)), made.graph, probs, made.labels, pool, 300,
+        n_splits=400,
+    )  # fmt: skip
+    law = snaps.calibration.coverage_law(300, len(pool) - 300, 0.1)
+    spread = law.std() / (len(pool) - 300) / np.sqrt(400)
+    # Splits of one pool are drawn anew each time, the sets of a node are not: four deviations.
+    assert abs(result["coverage"].mean() - law.mean() / (len(pool) - 300)) < 4 * spread
+
+
+def test_means_over_some_rows(data):
+    adjacency = data[0].graph.adjacency
+    for width in (1, 4, 47):
+        table = np.random.default_rng(width).random((N, width))
+        whole = neighbour_mean(adjacency, table)
+        dense = adjacency.toarray() @ table / np.maximum(adjacency.sum(axis=1), 1)[:, None]
+        linked = np.diff(adjacency.indptr) > 0
+        np.testing.assert_allclose(whole[linked], dense[linked], rtol=1e-12)
+        np.testing.assert_array_equal(whole[~linked], table[~linked])
+        for some in (slice(0, 10), slice(333, 700), slice(890, N)):
+            np.testing.assert_array_equal(neighbour_mean(adjacency, table, rows=some), whole[some])
+
+
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("loops", [True, False])
+def test_edges_as_a_matrix(both, loops):
+    rng = np.random.default_rng(0)
+    for n, count in ((1, 0), (1, 3), (7, 40), (30_000, 50_000)):
+        source, target = rng.integers(n, size=(2, count))
+        rank = rng.permutation(n).astype(np.int32)
+        keep = (source != target) | loops
+        ends = np.stack([source, target])[:, keep]
+        if both:
+            ends = np.hstack([ends, ends[::-1]])
+        expected = sp.coo_array((np.ones(ends.shape[1]), tuple(ends)), (n, n)).tocsr()
+        found = link(source, target, rank, both, loops)
+        assert (found.data == 1).all() and found.nnz == expected.nnz
+        rows = np.repeat(np.arange(n), np.diff(found.indptr))
+        same = rows[1:] == rows[:-1]
+        assert (np.diff(rank[found.indices])[same] > 0).all()
+        assert ((found != 0) != (expected != 0)).nnz == 0  # SciPy sorts to compare
+
+
+# ---- Files and limits ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, data):
+    """A graph folder whose files have many row groups."""
+    made, probs, known, calib, _ = data
+    roles = np.full(N, "test", "U5")
+    roles[known], roles[calib] = "valid", "calib"
+    write_folder(tmp_path / "g", made.graph, probs, made.labels, roles)
+    (tmp_path / "g" / "manifest.json").unlink()
+    for name in ("nodes", "edges"):
+        path = tmp_path / "g" / f"{name}.parquet"
+        pq.write_table(pq.read_table(path), path, row_group_size=100)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "g"
+
+
+def predict(*options):
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", "g", *options])
+    return ended.value.code
+
+
+def test_row_groups_are_read_one_after_another(folder, data):
+    made, probs, *_ = data
+    read = read_folder(folder)
+    np.testing.assert_array_equal(read.probs, probs)
+    features = made.graph.features
+    same = read.graph.features != (features if sp.issparse(features) else np.asarray(features))
+    assert not (same.nnz if sp.issparse(same) else same.any())
+    assert (read.graph.adjacency != made.graph.adjacency).nnz == 0
+
+
+def test_a_memory_limit_changes_nothing_but_memory(folder, capsys):
+    assert predict("--out", "whole.parquet", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert predict("--out", "x.parquet", "--memory", "1MB") == 2
+    told = capsys.readouterr().err
+    smallest = told.split("at least ")[1].split()[0]
+    assert told == (
+        f"snaps: error: '--memory' must be at least {smallest} for this graph, got 1 MB\n"
+    )
+    assert predict("--out", "least.parquet", "--memory", smallest, "--json") == 0
+    again = json.loads(capsys.readouterr().out)
+    for one in (report, again):
+        assert one.pop("seconds")["total"] > 0 and one.pop("peak_memory") > 0 and one.pop("out")
+    assert again == report
+    assert pq.read_table("whole.parquet").equals(pq.read_table("least.parquet"))
+    assert sorted(os.listdir()) == ["g", "least.parquet", "whole.parquet"]
+
+
+def test_a_full_disk_is_told_in_a_line(folder, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(memory, "BLOCK", 1 << 12)
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    monkeypatch.setattr("snaps.cli._resources.needs", lambda *_, **__: (2**60, 0))
+    assert predict("--out", "x.parquet", "--memory", "2GB") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("snaps: error: cannot write ") and told.count("\n") == 1
+    assert told.endswith(": No space left on device\n")
+    assert os.listdir() == ["g"]
+
+
+def test_who_is_killed_leaves_nothing_behind(folder):
+    code = (
+        "import os, signal, sys, snaps.kernels.memory as m\n"
+        "import snaps.cli._resources as r\n"
+        "from snaps.sets import PredictionSets\n"
+        "m.BLOCK = 4096; r.needs = lambda *_, **__: (2**60, 0)\n"
+        "PredictionSets.write = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from snaps.cli import main\n"
+        "main(['predict', 'g', '--out', 'x.parquet', '--memory', '2GB'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300)
+    assert done.returncode == -9, done.stderr
+    assert os.listdir() == ["g"]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8GB", 8 * 10**9), ("8GiB", 2**33), ("1.5g", 15 * 10**8), ("500 MB", 5 * 10**8)],
+)
+def test_sizes(text, size):
+    assert read_size(text, "--memory") == size
+    assert shown_size(8 * 10**9) == "8.0 GB"
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "8 GBB", "8ib", "1e9"])
+def test_what_is_no_size(folder, capsys, text):
+    assert predict("--out", "x.parquet", "--memory", text) == 2
+    rule = f"'--memory' must be a size such as 8GB or 500MB, got {text!r}"
+    assert capsys.readouterr().err == f"snaps: error: {rule}\n"
