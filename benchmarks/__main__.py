@@ -1,4 +1,6 @@
-"""Run every benchmark, print a table each and write docs/benchmarks.md: python -m benchmarks."""
+"""Benchmarks, a table each: python -m benchmarks [data] [spark] [neighbours] [scale] [--full].
+
+All of them write docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -16,7 +18,6 @@ from benchmarks import (
     recalibration,
     report,
     similarity,
-    spark,
     startup,
     training,
     tuning,
@@ -46,27 +47,55 @@ def show(title: str, rows: Rows) -> str:
     return "\n".join([*lines, ""])
 
 
+def _on_data(data_dir: Path) -> dict[str, Rows]:
+    return {
+        "Start-up": startup.run(),
+        "Tuning and 100 splits of SNAPS": tuning.run(data_dir),
+        "Similarity graph, k = 20": similarity.run(data_dir),
+        "Pooled evidence beside SNAPS": pooled.run(data_dir),
+        "Recalibration after 1 % new nodes": recalibration.run(data_dir),
+        "From a folder to a report": report.run(data_dir),
+        "Training beside PyTorch Geometric's layers": training.run(data_dir),
+    }
+
+
 def main() -> None:
-    """Read the data folder from --data-dir or SNAPS_DATA, then run."""
+    """Run what is asked for; all of it writes the page."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("which", nargs="*", metavar="data|spark|neighbours|scale")
     parser.add_argument("--data-dir", default=os.environ.get("SNAPS_DATA") or None)
-    data_dir = parser.parse_args().data_dir
-    if data_dir is None or not Path(data_dir).is_dir():
+    parser.add_argument("--full", action="store_true", help="large sizes: hours, and 16 GB of disk")
+    parser.add_argument("--folder", type=Path, help="where large graphs are kept for another run")
+    chosen = parser.parse_args()
+    which = chosen.which or ["data", "spark", "neighbours", "scale"]
+    data_dir = chosen.data_dir
+    if {"data", "spark"} & set(which) and (data_dir is None or not Path(data_dir).is_dir()):
         sys.exit("the benchmarks need the real graphs: set SNAPS_DATA to their folder")
     parts = [HEAD.format(cores=os.cpu_count(), machine=platform.machine())]
-    parts.append(show("Start-up", startup.run()))
-    parts.append(show("Tuning and 100 splits of SNAPS", tuning.run(Path(data_dir))))
-    parts.append(show("Similarity graph, k = 20", similarity.run(Path(data_dir))))
-    parts.append(show("Pooled evidence beside SNAPS", pooled.run(Path(data_dir))))
-    parts.append(show("Recalibration after 1 % new nodes", recalibration.run(Path(data_dir))))
-    parts.append(show("From a folder to a report", report.run(Path(data_dir))))
-    if rows := training.run(Path(data_dir)):
-        parts.append(show("Training beside PyTorch Geometric's layers", rows))
-    parts.append(show("Spark and the local engine", spark.agree(Path(data_dir))))
-    parts.append(show("Spark on one machine, executors of 1 GiB", spark.run(Path(data_dir))))
-    parts.append(show("Spark and a hub", spark.skew(Path(data_dir))))
-    PAGE.write_text("\n".join(parts))
-    print(f"wrote {PAGE.relative_to(Path.cwd())}" if PAGE.is_relative_to(Path.cwd()) else PAGE)
+    if "data" in which:
+        parts += [show(title, rows) for title, rows in _on_data(Path(data_dir)).items()]
+    if "spark" in which:
+        from benchmarks import spark
+
+        tables = {
+            "Spark and the local engine": spark.agree(Path(data_dir)),
+            "Spark on one machine, executors of 1 GiB": spark.run(Path(data_dir)),
+            "Spark and a hub": spark.skew(Path(data_dir)),
+        }
+        parts += [show(title, rows) for title, rows in tables.items()]
+    if "neighbours" in which:
+        from benchmarks import neighbours
+
+        rows = neighbours.run("full" if chosen.full else "small")
+        parts.append(show("Approximate neighbours, k = 20", rows))
+    if "scale" in which:
+        from benchmarks import scale
+
+        tables = scale.run(chosen.full, chosen.folder)
+        parts += [show(title, rows) for title, rows in tables.items()]
+    if not chosen.which:
+        PAGE.write_text("\n".join(parts))
+        print(f"wrote {PAGE.relative_to(Path.cwd())}" if PAGE.is_relative_to(Path.cwd()) else PAGE)
 
 
 if __name__ == "__main__":

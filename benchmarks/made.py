@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 GROUP = 1 << 18  # rows of a row group
 ALIKE = 0.8  # of the edges link nodes of the same class
 SIGNAL, NOISE = 2.0, 1.5  # of the classifier's logits
-CALIB, VALID = 20_000, 20_000
+MOST = 20_000  # calibration nodes, and validation nodes
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def write(folder: Path, shape: Shape, seed: int = 0) -> None:
     ).astype(np.int32)
     roles = np.full(shape.nodes, 2, np.int8)
     order = rng.permutation(shape.nodes)
-    share = min(CALIB, shape.nodes // 4)
+    share = min(MOST, shape.nodes // 20)
     roles[order[:share]], roles[order[share : 2 * share]] = 0, 1
     names = pa.array(["calib", "valid", "test"])
     _write(folder / "nodes.parquet", shape.nodes, lambda rows: _nodes(

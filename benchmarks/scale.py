@@ -1,10 +1,10 @@
-"""Large graphs: the whole command, aggregation and growth. python -m benchmarks.scale [--full]"""
+"""Large graphs: the whole command, means over neighbours, growth, and where TorchCP stops."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -18,20 +18,26 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
+import snaps
 from benchmarks import made
 from benchmarks.made import PRODUCTS, Shape
+from snaps.cli._resources import needed
 from snaps.kernels.aggregation import neighbour_mean
 from snaps.kernels.threads import num_threads
 
 Row = dict[str, float | str]
 ROWS, COLUMNS = 512, 640  # of a tile that stays in the cache
 PART = 10  # the bare product is timed on one of so many rows
-SMALL, FULL = (25_000, 50_000, 100_000), (100_000, 250_000, 2_449_029)
+SMALL, FULL = (10_000, 20_000, 40_000), (100_000, 250_000, 2_449_029)
 M = 80_000
+PAPERS = Shape(111_059_956, 1_615_685_872, 128, 172)
 
 
-def bare_product(shape: Shape, candidates: int) -> float:
-    """Seconds of nodes x features x candidates in float32, tile by tile in all threads."""
+def bare_product(shape: Shape, candidates: int) -> tuple[float, float]:
+    """Seconds, and those of all processors, of nodes x features x candidates in float32.
+
+    Tile by tile in all threads, the fastest way we know; from one of `PART` of the rows.
+    """
     rng = np.random.default_rng(0)
     right = rng.standard_normal((candidates, shape.features), dtype=np.float32)
     left = rng.standard_normal((shape.nodes // PART, shape.features), dtype=np.float32)
@@ -41,21 +47,28 @@ def bare_product(shape: Shape, candidates: int) -> float:
         for column in range(0, candidates, COLUMNS):
             rows @ right[column : column + COLUMNS].T
 
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(num_threads()) as pool:
         list(pool.map(work, range(0, len(left), ROWS)))
-    return (time.perf_counter() - began) * shape.nodes / len(left)
+    more = shape.nodes / len(left)
+    return (time.perf_counter() - began) * more, (time.process_time() - used) * more
 
 
 def predict(folder: Path, *options: str) -> dict[str, Any]:
-    """What `snaps predict` reports of a folder."""
+    """What `snaps predict` reports of a folder, and the seconds of all processors it took."""
+    used = _of_children()
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "snaps.cli", "predict", str(folder), "--json"]
         done = subprocess.run(
             [*command, "--out", f"{out}/sets.parquet", *options],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-    return json.loads(done.stdout)
+    return {**json.loads(done.stdout), "cpu": _of_children() - used}
+
+
+def _of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def pipeline(shape: Shape, folder: Path, ways: dict[str, Sequence[str]]) -> list[Row]:
@@ -67,7 +80,7 @@ def pipeline(shape: Shape, folder: Path, ways: dict[str, Sequence[str]]) -> list
     for name, options in ways.items():
         before = bare_product(shape, candidates)
         told = predict(folder, *(each.format(M=candidates) for each in options))
-        bare = min(before, bare_product(shape, candidates))
+        bare, bare_cpu = map(min, before, bare_product(shape, candidates))
         seconds = told["seconds"]
         recall = told["neighbours"].get("similar", {}).get("recall", 1.0)
         rows.append(
@@ -80,6 +93,8 @@ def pipeline(shape: Shape, folder: Path, ways: dict[str, Sequence[str]]) -> list
                 "total s": seconds["total"],
                 "bare product s": bare,
                 "ratio": seconds["total"] / bare,
+                "cpu s": told["cpu"],
+                "ratio, cpu": told["cpu"] / bare_cpu,
                 "GB": (told["peak_memory"] or 0) / 1e9,
                 "coverage": told["coverage"],
             }
@@ -96,13 +111,18 @@ WAYS = {
 POOLED = {"Pooled, all nodes": ("--method", "pooled", "--neighbours", "approximate")}
 
 
-def _best(work: Callable[[], Any], repeats: int = 3) -> float:
+def _timed(work: Callable[[], Any], repeats: int = 3) -> tuple[float, float]:
+    """The fewest seconds, and of all processors."""
     seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         work()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
+        seconds.append((time.perf_counter() - began, time.process_time() - used))
+    return min(wall for wall, _ in seconds), min(cpu for _, cpu in seconds)
+
+
+def _best(work: Callable[[], Any], repeats: int = 3) -> float:
+    return _timed(work, repeats)[0]
 
 
 def aggregation(nodes: int, entries: int, classes: int = 47) -> Row:
@@ -118,12 +138,12 @@ def aggregation(nodes: int, entries: int, classes: int = 47) -> Row:
     matrix = sp.csr_array((ones, indices, indptr.astype(np.int32)), shape=(nodes, nodes))
     table = rng.random((nodes, classes))
     neighbour_mean(matrix[:10], table, table[:10])
-    ours = _best(lambda: neighbour_mean(matrix, table))
+    ours, ours_cpu = _timed(lambda: neighbour_mean(matrix, table))
     double = matrix.astype(np.float64)
-    scipy = _best(lambda: double @ table, 2)
+    scipy, scipy_cpu = _timed(lambda: double @ table, 2)
     parts = (torch.from_numpy(part) for part in (double.indptr, double.indices, double.data))
     weights, features = torch.sparse_csr_tensor(*parts, size=matrix.shape), torch.from_numpy(table)
-    theirs = _best(lambda: weights @ features)
+    theirs, theirs_cpu = _timed(lambda: weights @ features)
     copy = np.empty_like(table)
     bandwidth = 2 * table.nbytes / _best(lambda: np.copyto(copy, table)) / 1e9
     few = min(4, classes)  # SQL writes a sum a class: some of them, scaled up
@@ -147,6 +167,8 @@ def aggregation(nodes: int, entries: int, classes: int = 47) -> Row:
         "DuckDB s": sql,
         "SciPy / snaps": scipy / ours,
         "torch / snaps": theirs / ours,
+        "SciPy / snaps, cpu": scipy_cpu / ours_cpu,
+        "torch / snaps, cpu": theirs_cpu / ours_cpu,
         "snaps GB/s": gathered / ours / 1e9,
         "copy GB/s": bandwidth,
     }
@@ -165,6 +187,84 @@ def growth(sizes: Sequence[int], root: Path) -> list[Row]:
     return rows
 
 
+def torchcp(nodes: int = 20_000) -> Row:
+    """What it takes to hold all n x n cosines, as TorchCP and the authors' code do."""
+    import torch
+
+    torch.set_num_threads(num_threads())
+    features = torch.randn(nodes, PRODUCTS.features)
+    unit = features / features.norm(dim=1, keepdim=True)
+
+    def theirs() -> None:
+        cosines = unit @ unit.T
+        cosines.fill_diagonal_(0)
+        cosines.topk(20, dim=1)
+
+    seconds = _best(theirs, 1)
+    ours = _best(lambda: snaps.similarity_graph(features.numpy(), 20), 1)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "nodes": f"{nodes:,}",
+        "n x n cosines GB": 4 * nodes**2 / 1e9,
+        "n x n s": seconds,
+        "snaps s": ours,
+        "stops here at nodes": f"{int((memory / 4) ** 0.5):,}",
+        "GB at Products' shape": 4 * PRODUCTS.nodes**2 / 1e9,
+    }
+
+
+def capacity() -> list[Row]:
+    """How many nodes of Products' shape a machine takes, by the formula of `snaps predict`."""
+
+    def most(limit: float, mapped: bool, **options: Any) -> float:
+        low, high = 0, 10**10
+        while high - low > 1000:
+            middle = (low + high) // 2
+            fits = _memory(PRODUCTS.scaled(middle), **options)[mapped] <= limit
+            low, high = (middle, high) if fits else (low, middle)
+        return low / 1e6
+
+    rows: list[Row] = []
+    for size in (16, 64, 256):
+        limit = 0.9 * size * 1e9
+        rows.append(
+            {
+                "machine": f"{size} GB",
+                "SNAPS, M nodes": most(limit, False, everyone=False),
+                "SNAPS, mapped": most(limit, True, everyone=False),
+                "all nodes, M": most(limit, False),
+                "all nodes, mapped": most(limit, True),
+                "Pooled, mapped": most(limit, True, pooled=True),
+            }
+        )
+    return rows
+
+
+def examples() -> list[Row]:
+    """What known graphs take, by the same formula."""
+    rows: list[Row] = []
+    for name, shape in {"Arxiv": made.ARXIV, "Products": PRODUCTS, "papers100M": PAPERS}.items():
+        whole, least = _memory(shape, everyone=False)
+        all_whole, all_least = _memory(shape)
+        rows.append(
+            {
+                "graph": name,
+                "candidates, GB": whole / 1e9,
+                "mapped": least / 1e9,
+                "all nodes, GB": all_whole / 1e9,
+                "mapped ": all_least / 1e9,
+                "disk, GB": (shape.nodes * (28 * shape.classes + 8 * shape.features)) / 1e9,
+            }
+        )
+    return rows
+
+
+def _memory(shape: Shape, **options: Any) -> tuple[int, int]:
+    given = 4 * (shape.classes + shape.features)
+    numbers = shape.nodes, shape.edges, shape.classes, shape.features
+    return needed(*numbers, 20, given=given, **options)
+
+
 def run(full: bool, folder: Path | None = None) -> dict[str, list[Row]]:
     """All tables by title."""
     os.environ.setdefault("OMP_NUM_THREADS", str(num_threads()))
@@ -180,18 +280,10 @@ def run(full: bool, folder: Path | None = None) -> dict[str, list[Row]]:
             "Means over neighbours": [aggregation(entries // 50, entries)],
             "From a folder to sets": pipeline(shape, big, {**WAYS, **POOLED}),
             "Growth": growth(sizes, root),
+            "Nodes that a machine takes, in millions": capacity(),
+            "Memory of known graphs": examples(),
+            "All cosines in memory, as TorchCP has them": [torchcp(20_000 if full else 5_000)],
         }
         if full:
             tables["Means over neighbours"].append(aggregation(PRODUCTS.nodes, 2 * PRODUCTS.edges))
         return tables
-
-
-if __name__ == "__main__":
-    from benchmarks.__main__ import show
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="OGBN-Products' shape; takes an hour")
-    parser.add_argument("--folder", type=Path, help="Keep the graphs here, or take those here.")
-    chosen = parser.parse_args()
-    for title, rows in run(chosen.full, chosen.folder).items():
-        show(title, rows)

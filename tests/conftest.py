@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,37 @@ def one_thread():
     numba.set_num_threads(1)
     yield
     numba.set_num_threads(before)
+
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """Two executors in processes of their own, one core and 1 GiB each."""
+    pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("there is no Java, which Spark runs on")
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("snaps tests")
+        for name, value in {
+            "spark.executor.memory": "1g",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.log.level": "OFF",
+            # What pays off in long runs alone.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
+        }.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        yield session
+        session.stop()

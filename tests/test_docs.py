@@ -90,6 +90,8 @@ def test_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     namespace, text, anew = {"__name__": "__main__"}, page.read_text(), []
+    if page.name == "spark.md":
+        namespace["spark"] = request.getfixturevalue("spark")
     for kind, line, code, after in blocks(text):
         where = f"{page.name}, block at line {line},"
         with warnings.catch_warnings():

@@ -15,7 +15,16 @@ import pytest
 import snaps
 
 PAGE = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
-MODULES = ("metrics", "images", "datasets", "folder", "models", "models.gnn", "models.cfgnn")
+MODULES = (
+    "metrics",
+    "images",
+    "datasets",
+    "folder",
+    "models",
+    "models.gnn",
+    "models.cfgnn",
+    "spark",
+)
 # What the library asks of its own estimators; nobody calls these.
 INNER = {"read_inputs", "warn_of", "advised_on", "restored", "similarity_again"}
 

@@ -65,37 +65,47 @@ def needs(folder: Path, estimator: Estimator, *, weighted: bool = False) -> tupl
     from snaps._parquet import Columns
 
     nodes, edges = Columns(folder / "nodes.parquet"), Columns(folder / "edges.parquet")
-    n, num_edges = nodes.num_rows, edges.num_rows
     classes, probs_bytes = nodes.width("probs")
     if not classes:
         classes, probs_bytes = sum(name.startswith("p_") for name in nodes.types), 8
     features, feature_bytes = nodes.width("features")
-    beside = sum(
-        path.stat().st_size for name in ("features.npz", "features.npy")
-        if (path := folder / name).exists()
+    beside = (folder / name for name in ("features.npz", "features.npy"))
+    return needed(
+        nodes.num_rows, edges.num_rows, classes, features, getattr(estimator, "k", 0),
+        given=classes * probs_bytes + features * feature_bytes,
+        beside=sum(path.stat().st_size for path in beside if path.exists()),
+        everyone=getattr(estimator, "candidates", None) is None,
+        pooled=estimator.uses_evidence, weighted=weighted,
     )  # fmt: skip
-    k = getattr(estimator, "k", 0)
-    table, graph = 8 * n * classes, (24 if weighted else 16) * num_edges + 8 * n
-    building = 8 * num_edges + (48 if weighted else 8) * num_edges
-    near = 12 * n * k
-    parts = _tables(estimator)
-    given = n * classes * probs_bytes + n * features * feature_bytes + beside
-    if parts["context"]:
-        near, given = 2 * near, given + 8 * n * (features or 128) + 2 * 8 * n * 64
-    approximate = k and getattr(estimator, "candidates", None) is None
-    searching = near + (4 * n * features + 60 * n if approximate else 0)
-    fixed = _BASE + _A_NODE * n + 2 * n * classes
-    least = fixed + graph + max(building, searching)
-    work = max(searching, near + parts["tables"] * table)
-    whole = fixed + graph + max(building, given + table + work)
-    return int(whole), int(least)
 
 
-def _tables(estimator: Estimator) -> dict[str, int]:
-    """How many tables (n, K) are there at a time beside the probabilities."""
-    if estimator.uses_evidence:
-        return {"tables": 9, "context": 1}
-    return {"tables": 3, "context": 0}
+def needed(
+    nodes: int,
+    edges: int,
+    classes: int,
+    features: int,
+    k: int,
+    *,
+    given: int,
+    beside: int = 0,
+    everyone: bool = True,
+    pooled: bool = False,
+    weighted: bool = False,
+) -> tuple[int, int]:
+    """The same by numbers: `given` are the bytes per node of probabilities and features as read.
+
+    `beside` are bytes of features in a file of their own, and `everyone` says that neighbours are
+    looked for among all nodes.
+    """
+    table, near, given = 8 * nodes * classes, 12 * nodes * k, given * nodes + beside
+    graph = (24 if weighted else 16) * edges + 8 * nodes
+    building = (56 if weighted else 16) * edges
+    if pooled:  # a second graph of neighbours, the features summed up, and those in context
+        near, given = 2 * near, given + 8 * nodes * (features or 128) + 1024 * nodes
+    searching = near + (4 * features + 60) * nodes * bool(k and everyone)
+    fixed = _BASE + (_A_NODE + 2 * classes) * nodes + graph
+    work = max(searching, near + (9 if pooled else 3) * table)
+    return fixed + max(building, given + table + work), fixed + max(building, searching)
 
 
 def peak_memory() -> int | None:

@@ -54,6 +54,12 @@ class Prediction:
         The scores of calibration nodes' labels.
     num_nodes : int
     inputs : SparkInputs
+
+    Examples
+    --------
+    >>> import snaps.spark
+    >>> found = snaps.spark.predict_sets(spark, nodes, edges)  # doctest: +SKIP
+    >>> found.sets.show()  # doctest: +SKIP
     """
 
     sets: Any
@@ -69,7 +75,14 @@ class Prediction:
     inputs: Any
 
     def write(self, path: str) -> None:
-        """Write the sets as Parquet; complaints of executors come as one line."""
+        """Write the sets as Parquet; complaints of executors come as one line.
+
+        Examples
+        --------
+        >>> import snaps.spark
+        >>> found = snaps.spark.predict_sets(spark, nodes, edges)  # doctest: +SKIP
+        >>> found.write("s3://bucket/sets.parquet")  # doctest: +SKIP
+        """
         with self.inputs.naming():
             self.sets.write.mode("errorifexists").parquet(path)
         self.inputs.release()
@@ -115,6 +128,14 @@ def predict_sets(
     -----
     Without `candidates`, similar nodes are looked for among all, which is for small graphs; a large
     one needs a number of candidates, the same on every engine.
+
+    Examples
+    --------
+    >>> import snaps.spark
+    >>> nodes = spark.read.parquet("s3://bucket/graph/nodes.parquet")  # doctest: +SKIP
+    >>> edges = spark.read.parquet("s3://bucket/graph/edges.parquet")  # doctest: +SKIP
+    >>> method = snaps.SNAPS(alpha=0.05, candidates=20_000)
+    >>> found = snaps.spark.predict_sets(spark, nodes, edges, method)  # doctest: +SKIP
     """
     require("pyspark", "spark")
     from snaps.spark._columns import read_tables

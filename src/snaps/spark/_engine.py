@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,9 @@ from snaps._randomness import (
     smallest,
 )
 from snaps.scores import LIBRARY
+from snaps.spark import _links
 from snaps.spark._batches import features_of, keys_of, pieces, unpacked
 from snaps.spark._columns import CHECKED, Tables, checker
-from snaps.spark._links import FIRST, MEANS, NO_NODE, SECOND, SENT, as_means, receiver, sender
 from snaps.spark._rows import Candidates, RowMaker, is_plain
 
 BUCKET_BYTES = 32 * 2**20  # that reach a bucket, about; a task holds one of them in memory
@@ -237,7 +237,7 @@ class SparkInputs:
             lambda batches: make(batches, "link", "id"), self._kept("link", "id")
         )
         sent = self._sent_twice(linked, asked) if twice else self._sent(linked, asked)
-        receive = receiver(plain, linked, twice, finish, self._arrow(schema))
+        receive = _links.receiver(plain, linked, twice, finish, self._arrow(schema))
         return self._meet(base, sent, receive, schema, self._buckets(asked.share))
 
     def _maker(self, parts: tuple[Part, ...]) -> RowMaker:
@@ -258,15 +258,14 @@ class SparkInputs:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructType
 
-        columns: Any = StructType.fromDDL(schema)
-        return to_arrow_schema(columns)
+        return to_arrow_schema(cast(StructType, StructType.fromDDL(schema)))
 
     def _sent(self, parts: list[Part], asked: Asked) -> Any:
         """What links bring: sums of rows."""
         edges = self._into(asked.links)
         sources = self._sources(parts, None if asked.links is None else edges)
         buckets, heavy = self._buckets(asked.share), self._spread(asked.share)
-        return self._send(sources, edges, FIRST, len(parts), buckets, heavy)
+        return self._send(sources, edges, _links.FIRST, len(parts), buckets, heavy)
 
     def _sent_twice(self, parts: list[Part], asked: Asked) -> Any:
         """What links to links bring: sums of means, and the means themselves."""
@@ -278,21 +277,21 @@ class SparkInputs:
         share = min(asked.share * max(self._num_edges / self.num_nodes, 1), 1.0)
         reached, buckets, heavy = self._into(near), self._buckets(share), self._spread(share)
         sources = self._sources(parts, None if near is None else reached)
-        first = self._send(sources, reached, FIRST, len(parts), buckets, heavy)
+        first = self._send(sources, reached, _links.FIRST, len(parts), buckets, heavy)
         nodes = self.nodes if near is None else self.nodes.join(near, "link", "left_semi")
         make, schema = self._maker(tuple(parts)), self._kept("link")
         base = nodes.mapInArrow(lambda batches: make(batches, "link"), schema)
 
         def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
-            return as_means(nodes, rows, parts)
+            return _links.as_means(nodes, rows, parts)
 
-        receive = receiver(parts, parts, False, finish, self._arrow(schema))
+        receive = _links.receiver(parts, parts, False, finish, self._arrow(schema))
         means = self._meet(base, first, receive, schema, buckets).persist()
         self._persisted.append(means)
         buckets, heavy = self._buckets(asked.share), self._spread(asked.share)
-        second = self._send(means, edges, SECOND, len(parts), buckets, heavy)
+        second = self._send(means, edges, _links.SECOND, len(parts), buckets, heavy)
         own = means.select(
-            F.col("link").alias("dst"), F.lit(MEANS).alias("hop"),
+            F.col("link").alias("dst"), F.lit(_links.MEANS).alias("hop"),
             F.lit(1).cast("long").alias("count"), F.col("table").alias("sums"),
         )  # fmt: skip
         return second.union(own)
@@ -338,8 +337,8 @@ class SparkInputs:
             rows = unpacked(found.column("table"), np.float64).reshape(len(heavy), rows.shape[1])
         left = _placed(sources, _bucket("link", buckets), buckets)
         right = _placed(edges, bucket, buckets)
-        send = sender(hop, (heavy, rows))
-        return left.cogroup(right).applyInArrow(send, SENT)
+        send = _links.sender(hop, (heavy, rows))
+        return left.cogroup(right).applyInArrow(send, _links.SENT)
 
     def _meet(self, base: Any, sent: Any, receive: Any, schema: str, buckets: int) -> Any:
         left = _placed(base, _bucket("link", buckets), buckets)
@@ -461,7 +460,7 @@ class SparkInputs:
             with told():
                 yield
         except SnapsError as error:
-            if str(error).startswith(NO_NODE):
+            if str(error).startswith(_links.NO_NODE):
                 self._name_missing(error)
             raise
 
