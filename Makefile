@@ -7,7 +7,7 @@ DATA   := $(or $(SNAPS_DATA),$(abspath $(wildcard ../shared/data)))
 
 LOWEST := .venv-lowest
 
-.PHONY: demo test test-lowest fuzz kill lint bench clean
+.PHONY: demo test test-lowest fuzz kill lint bench docs package clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -33,12 +33,22 @@ kill: $(VENV)/.test
 	$(BIN)/python tests/kill.py --times 50
 
 lint: $(VENV)/.lint
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples docs/*.py
+	$(BIN)/ruff check src tests benchmarks examples docs/*.py
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench
 	SNAPS_DATA="$(DATA)" $(BIN)/python -m benchmarks
+
+# The pages, offline; a warning is an error. Open build/docs/index.html.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q docs build/docs
+
+# Wheel and sdist, each installed in an environment that has nothing else.
+package: $(VENV)/.package
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) tests/package.py dist/*.whl dist/*.tar.gz
 
 clean:
 	rm -rf $(VENV) $(LOWEST) demo build dist src/*.egg-info
@@ -52,15 +62,23 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[gnn,datasets,test]"
+	$(PIP) -e ".[gnn,datasets,spark,test,docs]"
 	touch $@
 
 $(VENV)/.lint: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e ".[gnn,lint]"
 	touch $@
 
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[gnn,docs]"
+	touch $@
+
+$(VENV)/.package: | $(VENV)/bin/python
+	$(PIP) "build>=1.2"
+	touch $@
+
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[bench,gnn]"
+	$(PIP) -e ".[bench,gnn,spark]"
 	touch $@
 
 $(LOWEST)/.test: pyproject.toml constraints-lowest.txt

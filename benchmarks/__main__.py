@@ -13,7 +13,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import pooled, recalibration, report, similarity, startup, tuning
+from benchmarks import (
+    pooled,
+    recalibration,
+    report,
+    similarity,
+    spark,
+    startup,
+    training,
+    tuning,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
@@ -47,6 +56,10 @@ def _on_data(data_dir: Path) -> dict[str, Rows]:
         "Pooled evidence beside SNAPS": pooled.run(data_dir),
         "Recalibration after 1 % new nodes": recalibration.run(data_dir),
         "From a folder to a report": report.run(data_dir),
+        "Training beside PyTorch Geometric's layers": training.run(data_dir),
+        "Spark and the local engine": spark.agree(data_dir),
+        "Spark on one machine, executors of 1 GiB": spark.run(data_dir),
+        "Spark and a hub": spark.skew(data_dir),
     }
 
 
@@ -64,7 +77,7 @@ def main() -> None:
         sys.exit("the benchmarks need the real graphs: set SNAPS_DATA to their folder")
     parts = [HEAD.format(cores=os.cpu_count(), machine=platform.machine())]
     if "data" in which:
-        parts += [show(title, rows) for title, rows in _on_data(Path(data_dir)).items()]
+        parts += [show(title, rows) for title, rows in _on_data(Path(data_dir)).items() if rows]
     if "neighbours" in which:
         from benchmarks import neighbours
 

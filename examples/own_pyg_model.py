@@ -26,7 +26,7 @@ class Sage(torch.nn.Module):
 
 
 # A made graph stands in for yours.
-made = make_graph(3000, 5, degree=4, signal=1.3, seed=0)
+made = make_graph(3000, 5, degree=4, num_features=300, signal=1.3, seed=2)
 source, target = made.graph.adjacency.tocoo().coords
 data = Data(
     x=torch.tensor(made.graph.features.toarray()),
@@ -38,7 +38,8 @@ training, validation, calibration, test = order.split([200, 200, 600, 2000])
 
 # Three lines: the graph, the model's logits, the sets.
 graph = snaps.Graph.from_pyg(data)
-logits = train(Sage(data.num_features, 5), graph, data.y, training, validation).logits
+model = Sage(data.num_features, 5)
+logits = train(model, graph, data.y, training, validation, max_epochs=100).logits
 cp = snaps.SNAPS(alpha=0.1).calibrate(
     graph, logits, data.y, calibration, tune_nodes=validation, logits=True
 )

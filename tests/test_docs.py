@@ -3,7 +3,8 @@
 The Python blocks of a page share one namespace and one folder; the lines of an `sh` block are run
 there as commands. A `text` block is all that the block before it prints, warnings included: the
 words must agree, line breaks don't count, and numbers may differ as they do between machines.
-With SNAPS_REFRESH=1 the text blocks are written anew instead.
+With SNAPS_REFRESH=1 the text blocks are written anew instead. `console` blocks set things up (pip,
+make) and are not run.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import importlib
 import os
 import re
 import shlex
+import subprocess
+import sys
 import textwrap
 import warnings
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -22,24 +26,30 @@ from snaps import SnapsWarning
 from snaps.cli import main
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")]
-PAGES += sorted((REPOSITORY / "docs").glob("*.md"))
-RUN = ("production.md", "report.md")
+DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
+PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + DOCS
+NEEDS = {
+    "own_model.md": "torch_geometric",
+    "images.md": "torch",
+    "reproducing.md": "torch",
+    "spark.md": "pyspark",
+}
+REAL_DATA = {"reproducing.md"}
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
-def blocks(page):
-    """Language, first line, code and what it is said to print, of each block that runs."""
-    text = page.read_text()
-    found = [
-        (block[1], text.count("\n", 0, block.start()) + 1, block[2])
-        for block in BLOCK.finditer(text)
-    ]
-    for (kind, line, code), after in zip(found, [*found[1:], ("", 0, "")], strict=True):
-        if kind != "text":
-            yield kind, line, code, after[2] if after[0] == "text" else ""
+def blocks(text):
+    """Kind, first line, code, and the block of text that follows, if one does, of what runs."""
+    found = list(BLOCK.finditer(text))
+    for block, after in zip_longest(found, found[1:]):
+        if block[1] not in ("text", "console"):
+            line = text.count("\n", 0, block.start()) + 1
+            yield block[1], line, block[2], after if after and after[1] == "text" else None
+
+
+RUN = [page for page in PAGES if any(blocks(page.read_text()))]
 
 
 def run_commands(text):
@@ -63,32 +73,44 @@ def check_printed(printed, said, where):
         assert value == close, f"{where} prints {ours}, the page says {theirs}:\n{printed}"
 
 
-def refresh(page, said, printed):
-    lines = [line for text in printed.splitlines() for line in textwrap.wrap(text, 118) or [""]]
-    if " ".join(said.split()) != " ".join(printed.split()):
-        text = page.read_text()
-        page.write_text(text.replace(said, "\n".join(lines) + "\n", 1))
+def wrapped(printed):
+    """What is printed, in lines that fit a page; tables and pictures of text stay as they are."""
+    lines = printed.splitlines()
+    if any(mark in printed for mark in "│┃╭"):
+        return "".join(f"{line.rstrip()}\n" for line in lines)
+    return "".join(f"{part}\n" for line in lines for part in textwrap.wrap(line, 118) or [""])
 
 
-@pytest.mark.parametrize("name", RUN)
-def test_page_runs_and_prints_what_it_says(name, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys, request):
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name])
+    if page.name in REAL_DATA:
+        monkeypatch.setenv("SNAPS_DATA", str(request.getfixturevalue("data_dir")))
     monkeypatch.chdir(tmp_path)
-    namespace = {"__name__": "__main__"}
-    for kind, line, code, said in blocks(REPOSITORY / "docs" / name):
-        where = f"docs/{name}, block at line {line},"
+    monkeypatch.setenv("COLUMNS", "100")
+    namespace, text, anew = {"__name__": "__main__"}, page.read_text(), []
+    for kind, line, code, after in blocks(text):
+        where = f"{page.name}, block at line {line},"
         with warnings.catch_warnings():
             warnings.simplefilter("always", SnapsWarning)
             warnings.showwarning = lambda text, kind, *_: print(f"{kind.__name__}: {text}")
             if kind == "python":
-                exec(compile("\n" * line + code, name, "exec"), namespace)
+                exec(compile("\n" * line + code, page.name, "exec"), namespace)
             else:
-                assert kind == "sh", f"{where} is neither python, sh nor text"
+                assert kind == "sh", f"{where} is neither python, sh, console nor text"
                 run_commands(code)
         printed = "".join(capsys.readouterr())
-        if os.environ.get("SNAPS_REFRESH") and said:
-            refresh(REPOSITORY / "docs" / name, said, printed)
+        if after and os.environ.get("SNAPS_REFRESH"):
+            if " ".join(after[2].split()) != " ".join(printed.split()):
+                anew.append((*after.span(2), wrapped(printed)))
             continue
-        check_printed(printed, said, where)
+        if after or kind == "python":  # a command need not show all that it prints
+            check_printed(printed, after[2] if after else "", where)
+    for start, end, lines in reversed(anew):
+        text = text[:start] + lines + text[end:]
+    if anew:
+        page.write_text(text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -109,6 +131,53 @@ def resolve(name):
             importlib.import_module(".".join([first, *rest[: place + 1]]))
         thing = getattr(thing, part)
     return thing
+
+
+def test_every_command_is_on_its_page():
+    from typer.main import get_command
+
+    from snaps.cli import app
+
+    text = (REPOSITORY / "docs" / "commands.md").read_text()
+    commands = {"": get_command(app)}
+    while commands:
+        name, command = commands.popitem()
+        assert f"snaps {name} --help\n".replace("  ", " ") in text, f"snaps {name}"
+        inner = getattr(command, "commands", {})
+        commands |= {f"{name} {each}".strip(): one for each, one in inner.items()}
+
+
+# ---- The site ------------------------------------------------------------------------------------
+
+
+def build(source, target):
+    for module in ("sphinx", "furo", "myst_parser"):
+        pytest.importorskip(module)
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", source, target]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_the_site_is_built_without_warnings_and_opens_from_disk(tmp_path):
+    done = build(REPOSITORY / "docs", tmp_path)
+    assert done.returncode == 0, done.stderr
+    pages = list(tmp_path.glob("*.html"))
+    assert {page.stem for page in pages} >= {page.stem for page in DOCS}
+    loaded = re.compile(r"<(?:script|img|source)[^>]* src=\"([^\"]+)|<link[^>]* href=\"([^\"]+)")
+    for page in pages:
+        for found in loaded.findall(page.read_text()):
+            assert "://" not in "".join(found), f"{page.name} loads {found}"
+
+
+def test_broken_links_break_the_build(tmp_path):
+    (tmp_path / "conf.py").write_text((REPOSITORY / "docs" / "conf.py").read_text())
+    (tmp_path / "static").mkdir()
+    for name in ("pages.css", "pages.js"):
+        (tmp_path / "static" / name).touch()
+    links = ["[gone](page.md)", "![gone](picture.png)", "[gone](#place)"]
+    (tmp_path / "index.md").write_text("\n\n".join(["# A page", *links]))
+    done = build(tmp_path, tmp_path / "out")
+    assert done.returncode != 0
+    assert all(name in done.stderr for name in ("page.md", "picture.png", "place")), done.stderr
 
 
 # ---- The checks above find what they are for -----------------------------------------------------

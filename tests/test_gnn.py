@@ -265,7 +265,7 @@ def scripted(valid_losses):
     torch.nn.init.zeros_(module.weight)
     optimizer = torch.optim.SGD(module.parameters(), lr=1)
     losses = iter(valid_losses)
-    return module, optimizer, lambda: (-module.weight.sum(), torch.tensor(next(losses)))
+    return module, optimizer, lambda: ([-module.weight.sum()], torch.tensor(next(losses)))
 
 
 def test_the_best_weights_come_back():

@@ -135,7 +135,7 @@ def test_patience_counts_in_all_or_in_a_row(resets, epochs):
     outcome = fit(
         module,
         torch.optim.SGD(module.parameters(), lr=0.0),
-        lambda: (module.weight.sum(), torch.tensor(next(values))),
+        lambda: ([module.weight.sum()], torch.tensor(next(values))),
         max_epochs=100,
         patience=4,
         resets=resets,

@@ -517,7 +517,7 @@ def reproduce(folder, *options):
 )
 def test_sets_are_smaller_than_those_of_aps_and_lawful(name, data_dir, tmp_path):
     result = reproduce(tmp_path, "--data-dir", data_dir, "--datasets", name, "--models", 1)
-    assert len(result["rows"]) == 10
+    assert len(result["rows"]) == 12
     for alpha in (0.05, 0.1):
         rows = {row["method"]: row for row in result["rows"] if row["alpha"] == alpha}
         assert list(rows) == [

@@ -355,6 +355,22 @@ def test_tuning_nodes_that_are_balanced_where_the_graph_is_not(imbalance):
         )
 
 
+def test_shares_of_hundreds_of_classes_are_not_estimated_from_a_few_nodes():
+    """One node a class, as in a sample of images: a label seen once is not seen again."""
+    random = np.random.default_rng(0)
+    labels = random.permutation(500)
+    features = np.eye(500)[labels] + 0.2 * random.normal(size=(500, 500))
+    graph = snaps.Graph(None, features)
+    logits = 4 * np.eye(500)[labels] + random.normal(size=(500, 500))
+    tune, calib = np.arange(100), np.arange(100, 300)
+    plain = snaps.Pooled(0.1, tuning_evidence=False, parts=("own", "similar"))
+    plain.calibrate(graph, logits, labels, calib, tune, logits=True)
+    cp = snaps.Pooled(0.1)
+    with pytest.warns(snaps.SnapsWarning, match="not like the others.*kept: they are too few"):
+        cp.calibrate(graph, logits, labels, calib, tune, logits=True)
+    assert cp.predict_set().sizes.mean() < 1.1 * plain.predict_set().sizes.mean()
+
+
 def test_fair_tuning_nodes_are_rarely_called_unlike():
     random = np.random.default_rng(4)
     others = random.dirichlet([0.3, 0.2, 0.1, 0.05], 4000)

@@ -226,7 +226,7 @@ def test_memory_is_one_line_of_a_command(monkeypatch, capsys, tmp_path):
 def test_rows_that_no_memory_holds(tmp_path, monkeypatch, column):
     """Equal values cost next to nothing in a file: what they take in memory is found before."""
     folder = small.write(tmp_path)
-    monkeypatch.setattr(_parquet, "_memory", lambda: 20_000.0)
+    monkeypatch.setattr(_parquet, "machine_memory", lambda: 20_000.0)
     kind = "edges" if column == "src" else "nodes"
     wide = pa.array(np.zeros((NUM_NODES, 100)).tolist())
     many = pa.array([small.NAMES[0]] * 1000)

@@ -47,10 +47,11 @@ __all__ = [
     "metrics",
     "models",
     "similarity_graph",
+    "spark",
     "structural_features",
 ]
 
-_WINGS = ("datasets", "models")  # imported when first touched
+_WINGS = ("datasets", "models", "spark")  # imported when first touched
 
 
 def __getattr__(name: str) -> Any:

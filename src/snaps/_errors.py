@@ -7,7 +7,17 @@ from types import ModuleType
 
 
 class SnapsError(ValueError):
-    """A complaint about input: one line that names the input, the rule and the value."""
+    """A complaint about input: one line that names the input, the rule and the value.
+
+    Examples
+    --------
+    >>> import snaps
+    >>> try:
+    ...     snaps.Graph([[0, 1, 2]])
+    ... except snaps.SnapsError as error:
+    ...     print(error)
+    'edges' must have shape (2, edges), got (1, 3)
+    """
 
     def __init__(self, message: str):
         super().__init__(" ".join(line.strip() for line in message.splitlines()))
@@ -22,7 +32,19 @@ class NotEnoughMemory(SnapsError, MemoryError):
 
 
 class SnapsWarning(UserWarning):
-    """Something the user should know: the result is valid but not what they may expect."""
+    """Something the user should know: the result is valid but not what they may expect.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import snaps
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     warnings.simplefilter("always")
+    ...     cp = snaps.SplitConformal(0.1).calibrate(None, np.eye(2), [0, 1], [0])
+    >>> print(told[0].message)
+    1 calibration nodes are too few for alpha=0.1 (at least 9): the threshold is infinite
+    """
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -128,6 +128,19 @@ class Estimator(Recalibrating):
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> from snaps.datasets import make_graph
+        >>> from snaps.models import smoothed_regression
+        >>> data = make_graph(600, 4, seed=1)
+        >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+        >>> cp = snaps.SNAPS(alpha=0.1)
+        >>> cp = cp.calibrate(data.graph, probs, data.labels, np.arange(60, 260))
+        >>> len(cp.calib_nodes_), len(cp.tune_nodes_)
+        (100, 100)
         """
         return self._calibrate(
             (graph, probs, similarity, logits), labels, nodes, tune_nodes=tune_nodes,
@@ -297,6 +310,20 @@ class Estimator(Recalibrating):
         Returns
         -------
         PredictionSets
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+        >>> labels = np.array([0, 0, 0, 1] * 10)
+        >>> cp = snaps.SplitConformal(0.1, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> sets = cp.predict_set(np.arange(20, 40))
+        >>> sets[0]
+        array([0, 1])
+        >>> cp.predict_set(np.arange(20, 40), alpha=0.4)[0]
+        array([0])
         """
         state, inputs = self._view()
         roles = state.roles
@@ -322,6 +349,17 @@ class Estimator(Recalibrating):
         nodes : array of positions, mask (n,), or ids where these are strings; optional
         smoothed : bool
             Let chance decide ties, which makes the p-values of true labels exactly uniform.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+        >>> labels = np.array([0, 0, 0, 1] * 10)
+        >>> cp = snaps.SplitConformal(0.1, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> cp.predict_p([20]).round(2)
+        array([[1.  , 0.29, 0.05]])
         """
         state, inputs = self._view()
         roles = state.roles
@@ -351,6 +389,18 @@ class Estimator(Recalibrating):
             calibration scores that tie) and upper_binds (False where scores tie at the threshold:
             coverage may then lie above the interval by right). What is infinite or has no value is
             None: the dict is fit for JSON.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+        >>> labels = np.array([0, 0, 0, 1] * 10)
+        >>> cp = snaps.SplitConformal(0.1, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> told = cp.evaluate(labels, np.arange(20, 40))
+        >>> told["coverage"], told["size"], told["n"]
+        (1.0, 2.0, 20)
         """
         state, inputs = self._view()
         roles = state.roles
@@ -389,6 +439,22 @@ class Estimator(Recalibrating):
         -------
         Exchangeability
             `alike`, and one sentence when printed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> from snaps.datasets import make_graph
+        >>> from snaps.models import smoothed_regression
+        >>> data = make_graph(600, 4, seed=1)
+        >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+        >>> cp = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, np.arange(60, 260))
+        >>> look = cp.exchangeability()
+        >>> look.alike
+        True
+        >>> print(look)
+        calibration nodes (200) look like the nodes predicted (400): no difference in top
+        probability, predicted class, score of the top label or degree (smallest p 0.4)
         """
         state, inputs = self._view()
         wanted = self._asked(nodes, state.roles, inputs)
@@ -409,6 +475,30 @@ class Estimator(Recalibrating):
         Parameters
         ----------
         node : int, or str where ids are strings
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> from snaps.datasets import make_graph
+        >>> from snaps.models import smoothed_regression
+        >>> data = make_graph(600, 4, seed=1)
+        >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+        >>> cp = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, np.arange(60, 260))
+        >>> print(cp.explain(300))
+        node 300
+        label         own   similar    linked     mixed  threshold  in
+        weight      0.340     0.257     0.403
+        0          0.9950    0.9884    0.9294    0.9668     0.7713  -
+        1          0.9999    0.7782    0.9948    0.9409     0.7713  -
+        2          0.3771    0.8445    0.5829    0.5801     0.7713  yes
+        3          0.9918    0.8377    0.9787    0.9469     0.7713  -
+        moved most by (37 neighbours in all)
+          linked node 76 (weight 0.024): label 0 by -0.0160
+          linked node 427 (weight 0.024): label 2 by +0.0148
+          linked node 245 (weight 0.024): label 2 by +0.0148
+          linked node 591 (weight 0.024): label 2 by +0.0143
+          linked node 155 (weight 0.024): label 2 by +0.0142
         """
         state, inputs = self._view()
         roles = state.roles
@@ -443,6 +533,20 @@ class Estimator(Recalibrating):
             random part of more.
         title : str
             What the data is called.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> from snaps.datasets import make_graph
+        >>> from snaps.models import smoothed_regression
+        >>> data = make_graph(600, 4, seed=1)
+        >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+        >>> cp = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, np.arange(60, 260))
+        >>> from pathlib import Path
+        >>> cp.report("report.html", data.labels, title="a made graph")
+        >>> Path("report.html").stat().st_size < 8_000_000
+        True
         """
         from snaps.report import Subject, write_report
 
@@ -484,6 +588,18 @@ class Estimator(Recalibrating):
         data : bool
             False leaves out graph, features and probabilities: the file holds parameters, and ids
             and labels of calibration, tuning and known nodes. `recalibrate` brings it to life.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+        >>> labels = np.array([0, 0, 0, 1] * 10)
+        >>> cp = snaps.SplitConformal(0.1, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> cp.save("model.snaps")
+        >>> snaps.load("model.snaps").threshold_ == cp.threshold_
+        True
         """
         state = self._view()[0] if check_flag(data, "data") else self._calibrated()
         check_alpha(self.alpha)
@@ -578,6 +694,21 @@ class DAPS(Estimator):
     ----------
     weights_ : (0.0, mu)
     threshold_, scores_, score_, calib_nodes_, tune_nodes_, classes_ : see `SplitConformal`
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import snaps
+    >>> from snaps.datasets import make_graph
+    >>> from snaps.models import smoothed_regression
+    >>> data = make_graph(600, 4, seed=1)
+    >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+    >>> cp = snaps.DAPS(alpha=0.1, weight=0.5)
+    >>> cp = cp.calibrate(data.graph, probs, data.labels, nodes=np.arange(60, 260))
+    >>> cp.weights_
+    (0.0, 0.5)
+    >>> cp.predict_set(np.arange(260, 600))
+    PredictionSets(340 nodes, 4 classes, mean size 1.00)
     """
 
     weight: float | Literal["tune", "minimum"] = "tune"

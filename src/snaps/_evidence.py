@@ -54,7 +54,7 @@ class Labelled:
         return hashlib.blake2b(words.astype("<u8").tobytes(), digest_size=16).digest()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.digest == other.digest  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash((type(self), self.digest))

@@ -38,7 +38,7 @@ from snaps._parts import (
     Summary,
 )
 from snaps._progress import stage
-from snaps._randomness import locate_keys
+from snaps._randomness import SHARES_STREAM, locate_keys, smallest
 from snaps._regression import Solution, solve
 from snaps._similarity_update import extend
 from snaps.graph import Graph
@@ -163,10 +163,12 @@ class Inputs:
                     lambda some: score_table(score, self.probs[some], self.keys[some], seed)
                 )
             case Beliefs(evidence):
-                return self._certain(evidence, self.probs.copy())
+                return with_certainty(self.probs.copy(), self.keys, evidence)
             case Mean(over, of):
-                matrix, table = self.get(over), self.get(of)
-                return self._in_blocks(lambda some: neighbour_mean(matrix, table, rows=some))
+                matrix, table, exact = self.get(over), self.get(of), self._exact(recipe)
+                return self._in_blocks(
+                    lambda some: neighbour_mean(matrix, table, rows=some, exact=exact)
+                )
             case Propagated(over, evidence):
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
@@ -186,6 +188,15 @@ class Inputs:
                 table = context_features(self.graph.adjacency, self.get(Summary()))
                 return similarity_graph(table, k, ids=self.keys, **vars(search))
 
+    def _exact(self, mean: Mean) -> bool:
+        """Whether to sum exactly: over links, which other engines list in other orders.
+
+        Weights of links and scores of the users' own may be of any size, and are summed as usual.
+        """
+        score = _score_of(mean)
+        usual = score is None or type(score) in LIBRARY
+        return isinstance(mean.over, Links) and not self.graph.weighted and usual
+
     def _similar(self, recipe: Similar) -> sp.csr_array | None:
         if self.similarity is not None or self.graph.features is None:
             return self.similarity
@@ -195,13 +206,6 @@ class Inputs:
             return near
         return similarity_graph(self.graph.features, recipe.k, ids=self.keys, **vars(recipe.search))
 
-    def _certain(self, evidence: Evidence, table: Array, at: Array | None = None) -> Array:
-        """A table with the rows of known nodes replaced by certainty; `at`: of which nodes."""
-        places, found = locate_keys(self.keys if at is None else self.keys[at], evidence.keys)
-        table[places] = 0
-        table[places, evidence.labels[found]] = 1
-        return table
-
     def _propagated(self, over: Over, evidence: Sequence[Evidence]) -> list[Array]:
         """Several sets of known labels, propagated together."""
         matrix = self.get(over)
@@ -210,8 +214,8 @@ class Inputs:
             start = room(self.probs.shape)
             start[:] = 0
             with stage("propagation"):
-                return [propagate_alone(matrix, self._certain(each, start))]
-        starts = [self._certain(each, np.zeros_like(self.probs)) for each in evidence]
+                return [propagate_alone(matrix, with_certainty(start, self.keys, each))]
+        starts = [with_certainty(np.zeros_like(self.probs), self.keys, each) for each in evidence]
         return propagate(matrix, starts)
 
     def _hops(self, context: Context) -> list[list[Over]]:
@@ -261,6 +265,11 @@ class Inputs:
         """Where the nodes with these keys stand, those that are here."""
         return locate_keys(self.keys, keys)[0]
 
+    def others(self, but: Keys, seed: int, count: int) -> Keys:
+        """The keys of so many random nodes that are not among some, in ascending order."""
+        keys = np.sort(self.keys[~np.isin(self.keys, but)])
+        return keys[smallest(seed, keys, SHARES_STREAM, count)]
+
     @calm
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K).
@@ -291,11 +300,12 @@ class Inputs:
     def _rows(self, part: Part, places: Array) -> Array:
         match part:
             case Beliefs(evidence):
-                return self._certain(evidence, self.probs[places], places)
+                return with_certainty(self.probs[places], self.keys[places], evidence)
             case Mean(over, of) if _evidence_of(of) is not None:
-                return self._mean_rows(over, lambda some: self._rows(of, some), places)
-            case Mean(over, of) if self._large:
-                return self._means(over, self.get(of), places)
+                exact = self._exact(part)
+                return self._mean_rows(over, lambda some: self._rows(of, some), places, exact)
+            case Mean() if self._large:
+                return self._means(part, places)
             case Propagated(over, evidence) if self._large and part not in self._made:
                 return self._propagated(over, [evidence])[0][places]
             case Regressed(k, evidence, True, search):
@@ -303,7 +313,9 @@ class Inputs:
                 return self.get(Ridge(k, evidence, search)).left_out[found]
         return self.get(part)[places]
 
-    def _mean_rows(self, over: Over, rows: Callable[[Array], Array], places: Array) -> Array:
+    def _mean_rows(
+        self, over: Over, rows: Callable[[Array], Array], places: Array, exact: bool = False
+    ) -> Array:
         """The mean over neighbours at some places, of a table that is made where it is needed."""
         from snaps.kernels.aggregation import neighbour_mean
 
@@ -313,14 +325,15 @@ class Inputs:
         near = matrix[places]
         columns, within = np.unique(near.indices, return_inverse=True)
         near = sp.csr_array((near.data, within, near.indptr), shape=(len(places), len(columns)))
-        return neighbour_mean(near, rows(columns), rows(places))
+        return neighbour_mean(near, rows(columns), rows(places), exact=exact)
 
-    def _means(self, over: Over, table: Array, places: Array) -> Array:
+    def _means(self, mean: Mean, places: Array) -> Array:
         """The mean over neighbours at some places, of a table that is there."""
         from snaps.kernels.aggregation import neighbour_mean
 
-        matrix = self.get(over)
-        return neighbour_mean(None if matrix is None else matrix[places], table, table[places])
+        matrix, table = self.get(mean.over), self.get(mean.of)
+        near = None if matrix is None else matrix[places]
+        return neighbour_mean(near, table, table[places], exact=self._exact(mean))
 
     @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
@@ -357,7 +370,7 @@ class Inputs:
     def _few(self, part: Part, nodes: Array) -> Array:
         """A part at few nodes; of a large graph, without the means of all others."""
         if self._large and isinstance(part, Mean):
-            return self._means(part.over, self.get(part.of), nodes)
+            return self._means(part, nodes)
         return self.get(part).take(nodes, axis=0)
 
     def _scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
@@ -374,22 +387,30 @@ class Inputs:
     def _combined(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
         from snaps.kernels.aggregation import neighbour_mean
 
-        sources: dict[str, tuple[Any, Array]] = {}
+        sources: dict[str, tuple[Any, Array, bool]] = {}
         for name, part in parts.items():
             if isinstance(part, Mean):
-                sources[name] = self.get(part.over), self.get(part.of)
+                sources[name] = self.get(part.over), self.get(part.of), self._exact(part)
             else:
-                sources[name] = None, self.get(part)
+                sources[name] = None, self.get(part), False
 
         def combine(some: slice) -> Array:
             rows = {
-                name: neighbour_mean(matrix, table, rows=some)
-                for name, (matrix, table) in sources.items()
+                name: neighbour_mean(matrix, table, rows=some, exact=exact)
+                for name, (matrix, table, exact) in sources.items()
             }
             return scorer.combine(rows, self.keys[some])
 
         with stage("scores"):
             return self._in_blocks(combine)
+
+
+def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
+    """A table of nodes with these keys, the rows of known ones replaced by certainty; in place."""
+    places, found = locate_keys(keys, evidence.keys)
+    table[places] = 0
+    table[places, evidence.labels[found]] = 1
+    return table
 
 
 def _extends(recipe: Similar, near: sp.csr_array) -> bool:

@@ -31,6 +31,19 @@ def load(path: str | os.PathLike[str]) -> Any:
     -------
     SNAPS, Pooled, DAPS, SplitConformal or EmbeddedSNAPS
         Calibrated. One that was saved with ``data=False`` must `recalibrate` before it predicts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import snaps
+    >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+    >>> labels = np.array([0, 0, 0, 1] * 10)
+    >>> cp = snaps.SplitConformal(0.1, score=snaps.THR())
+    >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+    >>> cp.save("model.snaps")
+    >>> load("model.snaps")
+    SplitConformal(alpha=0.1, score=THR(), seed=0, class_conditional=False; calibrated on 20
+    nodes)
     """
     with _persistence.opened(path) as (name, header, arrays):
         try:

@@ -16,11 +16,25 @@ class Parameters:
     """For dataclasses: their fields are the parameters."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name, as scikit-learn's tools ask for them."""
+        """The parameters by name, as scikit-learn's tools ask for them.
+
+        Examples
+        --------
+        >>> import snaps
+        >>> snaps.SNAPS(alpha=0.1).get_params()["k"]
+        20
+        """
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters; but for alpha, a calibrated estimator must then calibrate anew."""
+        """Change parameters; but for alpha, a calibrated estimator must then calibrate anew.
+
+        Examples
+        --------
+        >>> import snaps
+        >>> snaps.SNAPS(alpha=0.1).set_params(k=10).k
+        10
+        """
         known = self.get_params()
         for name in parameters:
             if name not in known:
@@ -33,7 +47,7 @@ class Parameters:
         """Whether the other is of the same kind, with the same parameters."""
         if type(self) is not type(other):
             return NotImplemented
-        mine, theirs = self.get_params(), other.get_params()  # type: ignore[attr-defined]
+        mine, theirs = self.get_params(), other.get_params()
         return all(same(mine[name], theirs[name]) for name in mine)
 
     __hash__ = None  # type: ignore[assignment]  # parameters can change

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_path
+from snaps._checks import check_path, machine_memory
 from snaps._checks.ids import Places, check_ids, locate
 from snaps._errors import NotEnoughMemory, SnapsError, SnapsWarning
 from snaps._files import features_from_arrays, open_npz, unreadable
@@ -92,7 +92,7 @@ class Columns:
         self._refuse(names, self._rows * sum(cost))
 
     def _refuse(self, names: list[str], needed: int) -> None:
-        if needed > (limit := _memory()):
+        if needed > (limit := machine_memory()):
             raise NotEnoughMemory(
                 f"cannot read '{self.path}': {' and '.join(names)} in {self._rows} rows take "
                 f"{needed / 1e9:.1f} GB of memory or more, and this machine has {limit / 1e9:.1f}"
@@ -248,14 +248,6 @@ class Columns:
         return column.to_numpy(zero_copy_only=False)
 
 
-def _memory() -> float:
-    """Bytes of memory of this machine, if it tells."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
-
-
 def null_mask(column: Any) -> np.ndarray:
     """Where an Arrow array is null."""
     return column.is_null().to_numpy(zero_copy_only=False)
@@ -326,14 +318,15 @@ def _read_graph(root: Path, weighted: bool) -> dict[str, Any]:
         )
     return {
         "edges": ends,
-        "features": _features(root, nodes, len(ids)),
+        "features": read_features(root, nodes, len(ids)),
         "num_nodes": len(ids),
         "ids": ids,
         "edge_weights": weights,
     }
 
 
-def _features(root: Path, nodes: Columns, num_nodes: int) -> Any:
+def read_features(root: Path, nodes: Columns, num_nodes: int) -> Any:
+    """The features of a graph folder, from wherever they are; None if there are none."""
     beside = [root / name for name in FEATURE_FILES if os.path.exists(root / name)]
     places = [nodes.title("features")] if "features" in nodes else []
     places += [path.name for path in beside]

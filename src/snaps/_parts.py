@@ -136,12 +136,14 @@ class Engine(Protocol):
     """Makes parts over all nodes; fitting and combining are the same code for every engine."""
 
     num_classes: int
-    keys: Keys
     has: frozenset[str]
     """What there is: features, and links, similar, context to average over."""
 
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K)."""
+
+    def others(self, but: Keys, seed: int, count: int) -> Keys:
+        """The keys of so many random nodes that are not among some, in ascending order."""
 
 
 class FittedScorer(Protocol):

@@ -22,7 +22,14 @@ class Recalibrating(Fitted):
     """The verb, for estimators that say how to read, fit and settle."""
 
     def scorer(self) -> Scorer:
-        """The method's scorer, before its fit; complains about parameters."""
+        """The method's scorer, before its fit; complains about parameters.
+
+        Examples
+        --------
+        >>> import snaps
+        >>> snaps.SNAPS(weights=(0.3, 0.3)).scorer().needs_tuning
+        False
+        """
         raise NotImplementedError
 
     def read_inputs(self, graph: Any, probs: Any, similarity: Any, logits: bool) -> Inputs:
@@ -87,6 +94,21 @@ class Recalibrating(Fitted):
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> from snaps.datasets import make_graph
+        >>> from snaps.models import smoothed_regression
+        >>> data = make_graph(600, 4, seed=1)
+        >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+        >>> early = snaps.Graph(data.graph.adjacency[:500, :500], data.graph.features[:500])
+        >>> known = data.labels[:500]
+        >>> cp = snaps.SNAPS(0.1).calibrate(early, probs[:500], known, np.arange(60, 260))
+        >>> cp = cp.recalibrate(data.graph, probs)
+        >>> cp.predict_set(np.arange(500, 600))
+        PredictionSets(100 nodes, 4 classes, mean size 0.98)
         """
         check_flag(refit, "refit")
         for name, value, allowed in (

@@ -17,6 +17,7 @@ RESAMPLES, BEYOND_CHANCE = 50, 3.0  # how chance is measured, and how many devia
 # The estimate is pulled to the tuning nodes' shares as if by so many of the others, and no class is
 # taken to be more than that many times as frequent or as rare.
 PULL, MOST = 0.1, 10.0
+FEWEST = 5  # tuning nodes a class, on average: with fewer their own shares are not known
 
 
 def unlike(tuning: np.ndarray, others: np.ndarray, keys: Keys, seed: int) -> bool:

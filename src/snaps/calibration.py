@@ -38,7 +38,13 @@ def conformal_rank(n: int, alpha: float | Fraction) -> int:
 
 
 def fewest_nodes(alpha: float | Fraction) -> int:
-    """The smallest number of calibration nodes that gives a finite threshold."""
+    """The smallest number of calibration nodes that gives a finite threshold.
+
+    Examples
+    --------
+    >>> fewest_nodes(0.05)
+    19
+    """
     return math.ceil(1 / check_alpha(alpha)) - 1
 
 
@@ -261,7 +267,13 @@ def coverage_pmf(n: int, m: int, alpha: float | Fraction) -> np.ndarray:
 def coverage_interval(
     n: int, m: int, alpha: float | Fraction, *, level: float = 0.99
 ) -> tuple[float, float]:
-    """Where the coverage on m test nodes falls with probability `level`, by the law."""
+    """Where the coverage on m test nodes falls with probability `level`, by the law.
+
+    Examples
+    --------
+    >>> coverage_interval(1000, 5000, 0.1)
+    (0.8718, 0.9252)
+    """
     upto = np.cumsum(coverage_pmf(n, m, alpha))
     tail = (1 - level) / 2
     low, high = np.searchsorted(upto, (tail, 1 - tail))

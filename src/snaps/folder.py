@@ -57,8 +57,10 @@ from snaps._parquet import (
 )
 from snaps.graph import Graph
 
+__all__ = ["Folder", "read_folder", "write_folder"]
+
 ROLES = ("train", "valid", "tune", "calib", "test")
-_PREFIX = "p_"
+PREFIX = "p_"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,13 @@ class Folder:
         "" where there is none.
     columns : mapping of arrays (n,)
         The other columns that were asked for.
+
+    Examples
+    --------
+    >>> write_folder("pair", Graph([[0], [1]]), [[0.9, 0.1], [0.3, 0.7]], labels=[0, -1])
+    >>> found = read_folder("pair")
+    >>> found.graph, found.labels, found.labelled
+    (Graph(2 nodes, 1 edges, no features), array([ 0, -1]), array([ True, False]))
     """
 
     graph: Graph
@@ -87,7 +96,14 @@ class Folder:
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def nodes(self, *roles: str) -> np.ndarray:
-        """Positions of the nodes with one of these roles."""
+        """Positions of the nodes with one of these roles.
+
+        Examples
+        --------
+        >>> write_folder("pair", Graph([[0], [1]]), [[0.9, 0.1], [0.3, 0.7]], roles=["", "test"])
+        >>> read_folder("pair").nodes("test")
+        array([1])
+        """
         return np.flatnonzero(np.isin(self.roles, roles))
 
     @property
@@ -103,6 +119,14 @@ class Folder:
 
         Role tune tunes, else role valid; where labels are `evidence`, as for `Pooled`, validation
         nodes say more as known ones, and a part of the calibration nodes tunes.
+
+        Examples
+        --------
+        >>> roles = ["train", "valid", "test"]
+        >>> graph = Graph([[0], [1]], num_nodes=3)
+        >>> write_folder("pair", graph, np.full((3, 2), 0.5), [0, 1, -1], roles)
+        >>> read_folder("pair").tuning_and_known()
+        (array([1]), array([0]))
         """
         tune = None
         for role in ("tune",) if evidence else ("tune", "valid"):
@@ -129,6 +153,13 @@ def read_folder(
         Other columns of nodes.parquet to read, such as groups for `metrics.group_coverage`.
     **options
         Go to `Graph`: directed, self_loops, weighted.
+
+    Examples
+    --------
+    >>> write_folder("pair", Graph([[0], [1]], ids=["ann", "bob"]), [[0.9, 0.1], [0.3, 0.7]])
+    >>> found = read_folder("pair")
+    >>> found.graph, found.probs[1]
+    (Graph(2 nodes, 1 edges, no features), array([0.3, 0.7]))
     """
     root = check_folder(folder)
     listed = isinstance(columns, (list, tuple))
@@ -143,12 +174,12 @@ def _read_folder(root: Path, columns: Sequence[str], options: Mapping[str, Any])
     nodes = Columns(root / "nodes.parquet")
     labels, missing = _labels(nodes, graph.num_nodes)
     classes = None
-    if "probs" in nodes or not (named := [c for c in nodes.types if c.startswith(_PREFIX)]):
+    if "probs" in nodes or not (named := [c for c in nodes.types if c.startswith(PREFIX)]):
         probs = nodes.lists("probs")
     else:
         probs = nodes.numbers(named)
-        texts = [name.removeprefix(_PREFIX) for name in named]
-        classes = _classes(texts, labels.dtype.kind == "U")
+        texts = [name.removeprefix(PREFIX) for name in named]
+        classes = classes_of_columns(texts, labels.dtype.kind == "U")
     labels = _mark_unknown(labels, missing, classes, nodes)
     others = {name: nodes.values(name) for name in columns}
     return Folder(graph, probs, labels, classes, _roles(nodes, graph.num_nodes), others)
@@ -179,6 +210,13 @@ def write_folder(
     classes : list of K integers or strings, optional
         The names of the columns of `probs`, which become columns ``p_<class>``; not needed for
         labels 0, ..., K - 1.
+
+    Examples
+    --------
+    >>> graph = Graph([[0], [1]], ids=["ann", "bob"])
+    >>> write_folder("pair", graph, [[0.9, 0.1], [0.3, 0.7]], ["cat", ""], classes=["cat", "dog"])
+    >>> sorted(os.listdir("pair"))
+    ['edges.parquet', 'manifest.json', 'nodes.parquet']
     """
     import pyarrow as pa
 
@@ -201,7 +239,7 @@ def write_folder(
         nodes["probs"] = _list_array(table)
     else:
         for column, name in enumerate(names.tolist()):
-            nodes[f"{_PREFIX}{name}"] = pa.array(table[:, column])
+            nodes[f"{PREFIX}{name}"] = pa.array(table[:, column])
     if label is not None:
         nodes["label"] = label
     if roles is not None:
@@ -291,12 +329,18 @@ def _role_column(roles: Any, num_nodes: int) -> Any:
 
 def _labels(nodes: Columns, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Labels as integers or strings, and where there is none."""
+    if "label" not in nodes:
+        return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
+    return label_values(nodes.read(["label"], nulls=True)[0], nodes.title("label"))
+
+
+def label_values(column: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
+    """An Arrow column of labels as integers or strings, and where there is none."""
     import pyarrow.types as types
 
-    kind = nodes.types.get("label")
-    if kind is None or types.is_null(kind):
+    kind, num_nodes = column.type, len(column)
+    if types.is_null(kind):
         return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
-    (column,) = nodes.read(["label"], nulls=True)
     missing = null_mask(column)
     if is_text(kind):
         return texts(column), missing
@@ -305,7 +349,7 @@ def _labels(nodes: Columns, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
         numbers = filled.to_numpy(zero_copy_only=False)
         values, nan = plain_labels(numbers, "label", num_nodes)
         return values, missing | nan
-    raise SnapsError(f"{nodes.title('label')} must be integers or strings, got {kind}")
+    raise SnapsError(f"{title} must be integers or strings, got {kind}")
 
 
 def _mark_unknown(
@@ -329,7 +373,7 @@ def _mark_unknown(
     return labels
 
 
-def _classes(names: list[str], text: bool) -> np.ndarray:
+def classes_of_columns(names: list[str], text: bool) -> np.ndarray:
     """Names of classes; they are integers if they look like it and no label is a string."""
     if not text and all(re.fullmatch("0|-?[1-9][0-9]*", name) for name in names):
         return check_classes([int(name) for name in names], len(names))

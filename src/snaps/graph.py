@@ -165,7 +165,13 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """Edges, each counted once unless the graph is directed."""
+        """Edges, each counted once unless the graph is directed.
+
+        Examples
+        --------
+        >>> Graph([[0, 1], [1, 0]]).num_edges
+        1
+        """
         if self.directed:
             return int(self.adjacency.nnz)
         loops = int(np.count_nonzero(self.adjacency.diagonal()))
@@ -181,6 +187,13 @@ class Graph:
         """Take `edge_index`, `x` and `num_nodes` of a torch_geometric `Data`.
 
         A weighted graph takes `edge_weight`, or an `edge_attr` with one number per edge.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> data = SimpleNamespace(edge_index=[[0, 1], [1, 2]], x=np.eye(3), num_nodes=3)
+        >>> Graph.from_pyg(data)
+        Graph(3 nodes, 2 edges, 3 features)
         """
         edges = data.edge_index if has(data, "edge_index") else None
         if edges is None:
@@ -205,6 +218,15 @@ class Graph:
             rows in the order of `graph.nodes`.
         weighted : bool
             Take the edge attribute "weight"; an edge without one weighs 1.
+
+        Examples
+        --------
+        >>> import networkx
+        >>> graph = Graph.from_networkx(networkx.Graph([("ann", "bob"), ("bob", "cleo")]))
+        >>> graph
+        Graph(3 nodes, 2 edges, no features)
+        >>> graph.ids
+        array(['ann', 'bob', 'cleo'], dtype='<U4')
         """
         if not has(graph, "nodes") or not has(graph, "edges"):
             raise SnapsError(f"'graph' must be a NetworkX graph, got {type(graph).__name__}")
@@ -233,7 +255,15 @@ class Graph:
     @classmethod
     def from_npz(cls, path: str | os.PathLike[str], **options: Any) -> Graph:
         """Read an .npz with `adj_indptr`, `adj_indices` and `x`, or `x_data`, `x_indices`,
-        `x_indptr` and `x_shape`, or no features; `adj_data` are the weights of a weighted graph."""
+        `x_indptr` and `x_shape`, or no features; `adj_data` are the weights of a weighted graph.
+
+        Examples
+        --------
+        >>> arrays = {"adj_indptr": [0, 1, 2], "adj_indices": [1, 0], "x": np.eye(2)}
+        >>> np.savez("pair.npz", **arrays)
+        >>> Graph.from_npz("pair.npz")
+        Graph(2 nodes, 1 edges, 2 features)
+        """
         with open_npz(path) as arrays:
             return graph_from_arrays(arrays, path, **options)
 
@@ -244,6 +274,13 @@ class Graph:
         """Read the graph of a folder with nodes.parquet and edges.parquet (see `snaps.folder`).
 
         A weighted graph takes the column `weight` of its edges.
+
+        Examples
+        --------
+        >>> from snaps.folder import write_folder
+        >>> write_folder("pair", Graph([[0], [1]], ids=["ann", "bob"]), [[0.9, 0.1], [0.3, 0.7]])
+        >>> Graph.from_parquet("pair").ids
+        array(['ann', 'bob'], dtype='<U3')
         """
         parts = read_graph(folder, weighted=check_flag(weighted, "weighted"))
         features = parts.pop("features")

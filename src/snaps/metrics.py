@@ -48,28 +48,65 @@ def _hits(sets: PredictionSets, labels: Any) -> np.ndarray:
 
 
 def coverage(sets: PredictionSets, labels: Any) -> float:
-    """Share of sets that hold the true label."""
+    """Share of sets that hold the true label.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[1, 0], [0, 0], [1, 1], [0, 1]], bool))
+    >>> labels = [0, 0, 1, 1]
+    >>> coverage(sets, labels)
+    0.75
+    """
     return float(_hits(sets, labels).mean())
 
 
 def size(sets: PredictionSets, labels: Any = None) -> float:
-    """Mean number of labels, over all sets; no labels are needed."""
+    """Mean number of labels, over all sets; no labels are needed.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[1, 0], [0, 0], [1, 1], [0, 1]], bool))
+    >>> size(sets)
+    1.0
+    """
     return float(_sizes(sets).mean())
 
 
 def size_nonempty(sets: PredictionSets, labels: Any = None) -> float:
-    """Mean number of labels over the sets that are not empty; nan when all are."""
+    """Mean number of labels over the sets that are not empty; nan when all are.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[1, 0], [0, 0], [1, 1], [0, 1]], bool))
+    >>> round(size_nonempty(sets), 2)
+    1.33
+    """
     sizes = _sizes(sets)
     return float(sizes[sizes > 0].mean()) if sizes.any() else float("nan")
 
 
 def empty(sets: PredictionSets, labels: Any = None) -> float:
-    """Share of sets without any label."""
+    """Share of sets without any label.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[1, 0], [0, 0], [1, 1], [0, 1]], bool))
+    >>> empty(sets)
+    0.25
+    """
     return float((_sizes(sets) == 0).mean())
 
 
 def singleton_hit(sets: PredictionSets, labels: Any) -> float:
-    """Share of sets that are exactly the true label."""
+    """Share of sets that are exactly the true label.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[1, 0], [0, 0], [1, 1], [0, 1]], bool))
+    >>> labels = [0, 0, 1, 1]
+    >>> singleton_hit(sets, labels)
+    0.5
+    """
     return float((_hits(sets, labels) & (sets.sizes == 1)).mean())
 
 
@@ -79,7 +116,7 @@ def sscv(
     alpha: float,
     strata: Sequence[tuple[int, int]] = STRATA,
 ) -> float:
-    """Size-stratified coverage violation: the worst |coverage - (1 - alpha)| over set sizes.
+    """Size-stratified coverage violation: the worst gap to 1 - alpha over set sizes.
 
     Parameters
     ----------
@@ -88,6 +125,13 @@ def sscv(
         The level the sets were made for.
     strata : pairs of int
         Smallest and largest size of each stratum; strata without sets don't count.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[1, 0], [0, 0], [1, 1], [0, 1]], bool))
+    >>> labels = [0, 0, 1, 1]
+    >>> round(sscv(sets, labels, alpha=0.1), 2)
+    0.23
     """
     hits, sizes = _hits(sets, labels), sets.sizes
     target = 1 - float(check_alpha(alpha))
@@ -102,7 +146,15 @@ def sscv(
 
 
 def class_coverage(sets: PredictionSets, labels: Any) -> np.ndarray:
-    """Coverage of each class (K,), in the order of `sets.classes`; nan for one without nodes."""
+    """Coverage of each class (K,), in the order of `sets.classes`; nan for one without nodes.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[1, 0], [0, 0], [1, 1], [0, 1]], bool))
+    >>> labels = [0, 0, 1, 1]
+    >>> class_coverage(sets, labels)
+    array([0.5, 1. ])
+    """
     own = _own(sets, labels)
     hits = sets.mask[np.arange(len(sets)), own]
     count = np.bincount(own, minlength=sets.mask.shape[1])
@@ -111,7 +163,15 @@ def class_coverage(sets: PredictionSets, labels: Any) -> np.ndarray:
 
 
 def class_gap(sets: PredictionSets, labels: Any, alpha: float) -> float:
-    """Mean over classes of |coverage - (1 - alpha)|."""
+    """Mean over classes of the gap between coverage and 1 - alpha.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[1, 0], [0, 0], [1, 1], [0, 1]], bool))
+    >>> labels = [0, 0, 1, 1]
+    >>> round(class_gap(sets, labels, alpha=0.1), 2)
+    0.25
+    """
     target = 1 - float(check_alpha(alpha))
     return float(np.nanmean(np.abs(class_coverage(sets, labels) - target)))
 

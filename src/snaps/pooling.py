@@ -33,8 +33,7 @@ from snaps._parts import (
     Search,
     Similar,
 )
-from snaps._randomness import SHARES_STREAM, smallest
-from snaps._shares import MOST_OTHERS, moved_bias, unlike
+from snaps._shares import FEWEST, MOST_OTHERS, moved_bias, unlike
 from snaps.calibration import enough
 from snaps.scores import Score, score_table, warn_untuned
 
@@ -182,12 +181,14 @@ class Pooling:
         """With biases for the shares of classes among the nodes that are no evidence."""
         if tuning.drawn:
             return fitted
-        others = engine.keys[~np.isin(engine.keys, fitted.evidence.keys)]
-        others = np.sort(others)[smallest(self.seed, np.sort(others), SHARES_STREAM, MOST_OTHERS)]
+        others = engine.others(fitted.evidence.keys, self.seed, MOST_OTHERS)
         seen, usual = engine.rows([(Probs(), tuning.keys), (Probs(), others)])
         if not unlike(seen, usual, tuning.keys, self.seed):
             return fitted
-        _warn_unlike(seen.mean(axis=0), usual.mean(axis=0))
+        many = len(tuning) >= FEWEST * engine.num_classes
+        _warn_unlike(seen.mean(axis=0), usual.mean(axis=0), many)
+        if not many:
+            return fitted
         tables = engine.rows([(part, others) for part in fitted.parts.values()])
         table = fitted.probabilities(dict(zip(fitted.parts, tables, strict=True)))
         counts = np.bincount(tuning.labels, minlength=engine.num_classes)
@@ -222,12 +223,13 @@ class Pooling:
         return rows
 
 
-def _warn_unlike(tuning: Array, others: Array) -> None:
+def _warn_unlike(tuning: Array, others: Array, many: bool) -> None:
     y = int(np.abs(tuning - others).argmax())
+    done = "estimated without labels" if many else "kept: they are too few to estimate others"
     warnings.warn(
         f"the tuning nodes are not like the others: {tuning[y]:.0%} of them are of class {y} as "
         f"the classifier sees it, and {others[y]:.0%} elsewhere. The shares of the classes are "
-        "estimated without labels; better, pass these nodes as known_nodes and let a part of the "
+        f"{done}; better, pass these nodes as known_nodes and let a part of the "
         "calibration nodes tune",
         SnapsWarning,
         stacklevel=5,

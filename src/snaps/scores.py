@@ -26,13 +26,30 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class Score(ABC):
-    """A basic score. Subclass it and write `compute` to bring your own."""
+    """A basic score. Subclass it and write `compute` to bring your own.
+
+    Examples
+    --------
+    >>> class Margin(Score):
+    ...     def compute(self, probs, draws):
+    ...         return probs.max(axis=1, keepdims=True) - probs
+    >>> score_table(Margin(), np.array([[0.5, 0.3, 0.2]])).round(2)
+    array([[0. , 0.2, 0.3]])
+    """
 
     randomized: bool = False
     needs_tuning: bool = False  # whether parameters are left to be chosen by `tune`
 
     def tune(self, probs: np.ndarray, tuning: Evidence, alpha: Fraction, seed: int) -> Score:
-        """The score with all parameters chosen; `probs` are the tuning nodes' rows."""
+        """The score with all parameters chosen; `probs` are the tuning nodes' rows.
+
+        Examples
+        --------
+        >>> from fractions import Fraction
+        >>> score = THR()
+        >>> score.tune(np.eye(2), Evidence.none(), Fraction(1, 10), seed=0) is score
+        True
+        """
         return self
 
     @abstractmethod
@@ -41,10 +58,23 @@ class Score(ABC):
 
         A row's scores may depend on that row and its draws alone. `draws` is all ones for a score
         that is not randomized.
+
+        Examples
+        --------
+        >>> THR().compute(np.array([[0.5, 0.3, 0.2]]), draws=np.ones((1, 3)))
+        array([[0.5, 0.7, 0.8]])
         """
 
     def validate(self) -> None:  # noqa: B027 - nothing to check is a fine default
-        """Complain about parameters; called before the score is used."""
+        """Complain about parameters; called before the score is used.
+
+        Examples
+        --------
+        >>> SAPS(weight=-1).validate()
+        Traceback (most recent call last):
+            ...
+        snaps._errors.SnapsError: 'weight' must be a number of at least 0, got -1
+        """
 
 
 @dataclass(frozen=True)
@@ -89,6 +119,11 @@ class RAPS(Score):
     -----
     The rank of a label is one more than the number of strictly likelier labels. "tune" picks the
     pair with the smallest sets on the tuning nodes.
+
+    Examples
+    --------
+    >>> score_table(RAPS(k_reg=1, penalty=0.1, randomized=False), np.array([[0.5, 0.3, 0.2]]))
+    array([[0.5, 0.9, 1.2]])
     """
 
     k_reg: int | Literal["tune"] = "tune"
@@ -164,6 +199,11 @@ class SAPS(Score):
         Cost of each rank beyond the first.
     randomized : bool
         Draw xi uniformly; otherwise it is 1.
+
+    Examples
+    --------
+    >>> score_table(SAPS(weight=0.1, randomized=False), np.array([[0.5, 0.3, 0.2]]))
+    array([[0.5, 0.6, 0.7]])
     """
 
     weight: float = 0.1
@@ -183,7 +223,13 @@ class SAPS(Score):
 
 @dataclass(frozen=True)
 class THR(Score):
-    """One minus the label's probability: the smallest sets on average, the least adaptive."""
+    """One minus the label's probability: the smallest sets on average, the least adaptive.
+
+    Examples
+    --------
+    >>> score_table(THR(), np.array([[0.5, 0.3, 0.2]]))
+    array([[0.5, 0.7, 0.8]])
+    """
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
         return 1.0 - probs

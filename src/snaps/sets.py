@@ -91,11 +91,24 @@ class PredictionSets:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Number of labels in each set."""
+        """Number of labels in each set.
+
+        Examples
+        --------
+        >>> PredictionSets(np.array([[True, True], [False, False]])).sizes
+        array([2, 0])
+        """
         return self.mask.sum(axis=1)
 
     def labels(self) -> list[np.ndarray]:
-        """The sets as a list of arrays of labels, by name."""
+        """The sets as a list of arrays of labels, by name.
+
+        Examples
+        --------
+        >>> mask = np.array([[True, True], [False, False]])
+        >>> PredictionSets(mask, classes=["cat", "dog"]).labels()
+        [array(['cat', 'dog'], dtype='<U3'), array([], dtype='<U3')]
+        """
         names = self.classes[np.nonzero(self.mask)[1]]
         return np.split(names, np.cumsum(self.sizes)[:-1]) if len(self) else []
 
@@ -145,7 +158,15 @@ class PredictionSets:
         return f"PredictionSets({len(self)} nodes, {classes}, mean size {size})"
 
     def to_pandas(self) -> Any:
-        """A DataFrame with columns id, labels (by name) and size."""
+        """A DataFrame with columns id, labels (by name) and size.
+
+        Examples
+        --------
+        >>> PredictionSets(np.array([[True, True], [False, True]]), ids=["ann", "bob"]).to_pandas()
+            id  labels  size
+        0  ann  [0, 1]     2
+        1  bob     [1]     1
+        """
         pandas = require("pandas", "all")
         return pandas.DataFrame({"id": self.ids, "labels": self.labels(), "size": self.sizes})
 
@@ -161,6 +182,14 @@ class PredictionSets:
         path : path
         metadata : mapping of str to str, optional
             Kept as key-value metadata of the file's schema.
+
+        Examples
+        --------
+        >>> sets = PredictionSets(np.array([[True, True], [False, True]]))
+        >>> sets.to_parquet("sets.parquet", metadata={"made by": "me"})
+        >>> import pyarrow.parquet as pq
+        >>> pq.read_table("sets.parquet").column_names
+        ['id', 'labels', 'size']
         """
         import pyarrow.parquet as pq
 
@@ -189,6 +218,14 @@ class PredictionSets:
         path : path
         metadata : mapping of str to str, optional
             Kept by Parquet alone.
+
+        Examples
+        --------
+        >>> sets = PredictionSets(np.array([[True, True], [False, True]]), ids=["ann", "bob"])
+        >>> sets.write("sets.jsonl")
+        >>> print(open("sets.jsonl").read(), end="")
+        {"id": "ann", "labels": [0, 1], "size": 2}
+        {"id": "bob", "labels": [1], "size": 1}
         """
         kind = check_output(path)
         if kind == ".parquet":
@@ -213,7 +250,7 @@ class PredictionSets:
             names = names.astype(np.int32)
         columns = {
             "id": pa.array(self.ids),
-            "labels": _lists(self.mask, pa.array(names)),
+            "labels": label_lists(self.mask, pa.array(names)),
             "size": pa.array(self.sizes.astype(np.int32)),
         }
         return pa.table(columns).replace_schema_metadata(metadata)
@@ -228,7 +265,7 @@ class PredictionSets:
             some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
             columns = {
                 "id": pa.array(some.ids),
-                "labels": pc.binary_join(_lists(some.mask, names), ";"),
+                "labels": pc.binary_join(label_lists(some.mask, names), ";"),
                 "size": pa.array(some.sizes),
             }
             out = pa.BufferOutputStream()
@@ -242,7 +279,7 @@ class PredictionSets:
         names = pa.array(map(json.dumps, self.classes.tolist()), pa.string())
         for start in range(0, len(self), _BLOCK):
             some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
-            labels = pc.binary_join(_lists(some.mask, names), ", ")
+            labels = pc.binary_join(label_lists(some.mask, names), ", ")
             rows = zip(some.ids.tolist(), labels.to_pylist(), some.sizes.tolist(), strict=True)
             lines = [
                 f'{{"id": {json.dumps(id)}, "labels": [{inside}], "size": {size}}}\n'
@@ -300,7 +337,7 @@ def _write_out(block: bytes) -> None:
         sys.stdout.write(block.decode())
 
 
-def _lists(mask: np.ndarray, names: Any) -> Any:
+def label_lists(mask: np.ndarray, names: Any) -> Any:
     """Sets as an Arrow array of lists of these names."""
     import pyarrow as pa
 

@@ -42,7 +42,7 @@ SPARSE_ROWS, SHARE = 16384, 256
 BLOCK_BYTES, SHARE_DENSE = 32 * 2**20, 512
 
 
-class SimilarityGraph(sp.csr_array):
+class SimilarityGraph(sp.csr_array):  # type: ignore[misc]
     """A SciPy matrix that also says how it was made.
 
     Attributes
@@ -303,7 +303,7 @@ def _search_sparse(
         wanted = _limits(block, waiting, *found)
         common = (*arrays, index, block, scales, wanted, squares, rank, *found)
 
-        def search(share: np.ndarray, common: tuple = common) -> None:
+        def search(share: np.ndarray, common: tuple[Any, ...] = common) -> None:
             offers = search_sparse(share, *common)
             if len(offers[0]):
                 with lock:
@@ -335,7 +335,9 @@ def _search_dense(
         right = unit_rows(block, *arrays, norms, d)
         wanted = _limits(block, waiting, *found)
 
-        def search(share: np.ndarray, near: tuple = (block, right), wanted: Any = wanted) -> None:
+        def search(
+            share: np.ndarray, near: tuple[Any, ...] = (block, right), wanted: Any = wanted
+        ) -> None:
             lists = new_lists(share, place[share], k, known[0], signed)
             left, rooms = unit_rows(share, *arrays, norms, d), new_rooms(len(share), d)
             if len(wanted):

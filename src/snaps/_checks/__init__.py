@@ -58,15 +58,22 @@ def calm(function: Callable[Given, Result]) -> Callable[Given, Result]:
     return called
 
 
+def machine_memory() -> float:
+    """Bytes of memory of this machine; infinite if it does not tell."""
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+    return float(there) if there > 0 else float("inf")
+
+
 def check_memory(size: int, name: str, value: Any) -> None:
     """Refuse what needs more bytes than this machine has: to try would end the process."""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if size > there > 0:
-            raise SnapsError(
-                f"'{name}' must fit into memory, got {shown(value)}, which takes "
-                f"{plainly(size >> 30)} GB or more of {there >> 30}"
-            )
+    if size > (there := machine_memory()):
+        raise SnapsError(
+            f"'{name}' must fit into memory, got {shown(value)}, which takes "
+            f"{plainly(size >> 30)} GB or more of {int(there) >> 30}"
+        )
 
 
 def has(value: Any, attribute: str) -> bool:
@@ -260,13 +267,24 @@ def check_path(path: Any, name: str = "path") -> Path:
     raise SnapsError(f"'{name}' must be a path, got {shown(path)}")
 
 
+def in_row(row: int) -> str:
+    """A row as messages name it."""
+    return f"in row {row}"
+
+
 @calm
 def check_probs(
-    probs: Any, name: str = "probs", *, num_nodes: int | None = None, logits: bool = False
+    probs: Any,
+    name: str = "probs",
+    *,
+    num_nodes: int | None = None,
+    logits: bool = False,
+    where: Callable[[int], str] = in_row,
 ) -> np.ndarray:
     """Class probabilities as float64 (n, K), rows rescaled to sum to one to the last bit.
 
-    Rows may miss one by 2^-8, which lets half-precision outputs through, bfloat16 too.
+    Rows may miss one by 2^-8, which lets half-precision outputs through, bfloat16 too. `where`
+    says how messages name a row.
     """
     array = to_numpy(probs, name)
     if array.ndim != 2:
@@ -284,7 +302,7 @@ def check_probs(
     finite = np.isfinite(array)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        raise SnapsError(f"'{name}' must be finite, got {array[row, column]} in row {row}")
+        raise SnapsError(f"'{name}' must be finite, got {array[row, column]} {where(row)}")
     if logits:
         from scipy.special import softmax
 
@@ -293,14 +311,14 @@ def check_probs(
     if array.min() < 0:
         row, column = np.argwhere(array < 0)[0]
         raise SnapsError(
-            f"'{name}' must not be negative, got {array[row, column]:g} in row {row} {hint}"
+            f"'{name}' must not be negative, got {array[row, column]:g} {where(row)} {hint}"
         )
     sums = array.sum(axis=1)
     off = np.abs(sums - 1) > OFF_ONE
     if off.any():
         row = int(np.flatnonzero(off)[0])
         raise SnapsError(
-            f"'{name}' must sum to 1 in each row, got {sums[row]:.6g} in row {row} {hint}"
+            f"'{name}' must sum to 1 in each row, got {sums[row]:.6g} {where(row)} {hint}"
         )
     array /= sums[:, None]
     return array

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import calm, is_tensor, to_numpy
+from snaps._checks import calm, in_row, is_tensor, to_numpy
 from snaps._checks.matrices import check_matrix
 from snaps._errors import SnapsError
 
@@ -15,8 +16,10 @@ _MOST_COLUMNS = 2**31 - 1  # the loops number columns by 32 bits
 
 
 @calm
-def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr_array:
-    """Features as a float array (n, d), dense or CSR, all finite."""
+def check_features(
+    features: Any, name: str = "features", *, where: Callable[[int], str] = in_row
+) -> np.ndarray | sp.csr_array:
+    """Features as a float array (n, d), dense or CSR, all finite; `where` names a row."""
     if is_torch_sparse(features):
         features = from_torch_sparse(features, name)
     if sp.issparse(features):
@@ -41,7 +44,7 @@ def check_features(features: Any, name: str = "features") -> np.ndarray | sp.csr
             row = int(np.searchsorted(table.indptr, bad, side="right")) - 1
         else:
             row = bad // table.shape[1]
-        raise SnapsError(f"'{name}' must be finite, got {values.reshape(-1)[bad]} in row {row}")
+        raise SnapsError(f"'{name}' must be finite, got {values.reshape(-1)[bad]} {where(row)}")
     return table
 
 

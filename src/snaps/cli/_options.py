@@ -29,6 +29,11 @@ class Neighbours(StrEnum):
     APPROXIMATE = "approximate"
 
 
+class Engine(StrEnum):
+    LOCAL = "local"
+    SPARK = "spark"
+
+
 class ScoreName(StrEnum):
     aps = "aps"
     raps = "raps"
@@ -101,6 +106,13 @@ AskedK = Annotated[int | None, typer.Option("--k", help="Number of similar nodes
 AskedSeed = Annotated[int | None, typer.Option(help="Fixes every random draw. Default: 0.")]
 WeightedOption = Annotated[
     bool, typer.Option("--weighted", help="Use the column weight of edges.parquet.")
+]
+EngineOption = Annotated[
+    Engine, typer.Option(help="Where to work: in this process, or on a Spark cluster.")
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(help="With --engine spark: the cluster, such as spark://host:7077 or yarn."),
 ]
 ClassesOption = Annotated[
     str | None,

@@ -17,11 +17,15 @@ from snaps.cli._options import (
     ByClassOption,
     CandidatesOption,
     ClassesOption,
+    Engine,
+    EngineOption,
     FolderArgument,
     GroupOption,
     JsonOption,
     LogitsOption,
+    MasterOption,
     MemoryOption,
+    Method,
     MissingOption,
     NeighboursOption,
     RecallOption,
@@ -58,6 +62,8 @@ def predict(
     memory: MemoryOption = None,
     logits: LogitsOption = False,
     seed: AskedSeed = None,
+    engine: EngineOption = Engine.LOCAL,
+    master: MasterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write prediction sets for the nodes of a graph folder.
@@ -70,10 +76,27 @@ def predict(
     With --with, the calibration and tuning nodes of the file are found by id, parameters are
     fitted again on this folder's graph, and nodes with role calib that are new calibrate too.
     """
+    from snaps.cli._options import asked_nodes, asked_search, calibrated, make_estimator
+
+    search = asked_search(neighbours, recall, candidates)
+    if engine is Engine.SPARK:
+        from snaps.cli._spark import predict_on_spark, refuse_local
+
+        refuse_local({
+            "--with": using, "--group-by": group_by, "--weighted": weighted or None,
+            "--missing": missing, "--threshold": threshold, "--save": save, "--memory": memory,
+        })  # fmt: skip
+        estimator = make_estimator(
+            method or Method.SNAPS, score, 0.05 if alpha is None else alpha, 20 if k is None else k,
+            weights, class_conditional, 0 if seed is None else seed, search,
+        )  # fmt: skip
+        predict_on_spark(folder, out, estimator, master, classes, logits, as_json)
+        return
+    if master is not None:
+        raise typer.BadParameter("it goes with --engine spark", param_hint="--master")
     from snaps._files import check_apart, check_writable
     from snaps._manifest import folder_files
     from snaps._progress import recorded, stage
-    from snaps.cli._options import asked_nodes, asked_search, calibrated
     from snaps.cli._provenance import provenance
     from snaps.cli._resources import read_size, told
     from snaps.cli._show import print_prediction, summarise
@@ -95,7 +118,7 @@ def predict(
             folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
             class_conditional=class_conditional, group_by=group_by, classes=classes,
             weighted=weighted, missing=missing, threshold=threshold, logits=logits, seed=seed,
-            search=asked_search(neighbours, recall, candidates), memory=limit, out=out,
+            search=search, memory=limit, out=out,
         )  # fmt: skip
         sets = estimator.predict_set(asked_nodes(data, estimator))
         with stage("writing"):

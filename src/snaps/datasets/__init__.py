@@ -8,7 +8,13 @@ from snaps.datasets.synthetic import make_graph
 
 
 def names() -> list[str]:
-    """The names that `load` takes."""
+    """The names that `load` takes.
+
+    Examples
+    --------
+    >>> names()[:3]
+    ['cora_ml', 'pubmed', 'citeseer']
+    """
     return list(DATASETS)
 
 

@@ -55,6 +55,11 @@ def fetch(name: str, *, mirror: str | None = None) -> Path:
     -------
     Path
         The cached file.
+
+    Examples
+    --------
+    >>> from snaps.datasets import fetch
+    >>> path = fetch("cora_ml")  # doctest: +SKIP
     """
     spec = find_spec(name)
     path = cache_dir() / f"{spec.name}.npz"
@@ -263,6 +268,11 @@ def verify(
     -------
     list of Verdict
         One a file, or one that says "missing" where a dataset has none.
+
+    Examples
+    --------
+    >>> [verdict.name for verdict in verify(["cora_ml"], ".")]
+    ['cora_ml']
     """
     specs = [find_spec(name) for name in (DATASETS if names is None else names)]
     verdicts = []

@@ -188,6 +188,17 @@ class EmbeddedSNAPS(Estimator):
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> random = np.random.default_rng(0)
+        >>> labels = random.integers(3, size=300)
+        >>> features = np.eye(3)[labels] + random.random((300, 3))
+        >>> cp = EmbeddedSNAPS(alpha=0.1)
+        >>> items, others = np.arange(100, 200), np.arange(100)
+        >>> cp = cp.calibrate(features, 2 * features, labels, items, logits=True, reference=others)
+        >>> len(cp.predict_set())
+        100
         """
         self.scorer()
         items = _items(features)

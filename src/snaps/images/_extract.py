@@ -32,6 +32,13 @@ def extract(model: Any, loader: Iterable[Any], layer: Any = None, device: Any = 
     -------
     Outputs
         In the order of the loader; features of more than two dimensions are flattened.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    >>> extract(model, [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))])
+    Outputs(5 items, 3 classes, 8 features)
     """
     torch = require("torch", "gnn")
     if not isinstance(model, torch.nn.Module):

@@ -24,6 +24,11 @@ class Outputs:
     features : array (n, d)
     labels : int array (n,)
         -1 where unknown.
+
+    Examples
+    --------
+    >>> Outputs(logits=np.zeros((2, 3)), features=np.ones((2, 4)), labels=np.array([0, -1]))
+    Outputs(2 items, 3 classes, 4 features)
     """
 
     logits: np.ndarray
@@ -35,7 +40,14 @@ class Outputs:
         return f"Outputs({n} items, {k} classes, {d} features)"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an .npz for `load`, whole or not at all."""
+        """Write an .npz for `load`, whole or not at all.
+
+        Examples
+        --------
+        >>> Outputs(np.zeros((2, 3)), np.ones((2, 4)), np.array([0, 2])).save("outputs.npz")
+        >>> load("outputs.npz")
+        Outputs(2 items, 3 classes, 4 features)
+        """
         arrays = {"logits": self.logits, "features": self.features, "labels": self.labels}
         write_npz(path, arrays, compress=True)
 
@@ -44,6 +56,12 @@ def load(path: str | os.PathLike[str]) -> Outputs:
     """Read an .npz with the arrays logits (n, K), features (n, d) and labels (n,).
 
     Half precision will do. Nothing in a file is ever executed.
+
+    Examples
+    --------
+    >>> np.savez("outputs.npz", logits=np.zeros((2, 3)), features=np.eye(2), labels=[0, 2])
+    >>> load("outputs.npz")
+    Outputs(2 items, 3 classes, 2 features)
     """
     names = ("logits", "features", "labels")
     with open_npz(path) as arrays:

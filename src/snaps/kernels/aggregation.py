@@ -9,6 +9,10 @@ from snaps.kernels.compiling import loop
 from snaps.kernels.threads import in_shares
 
 _SHARE = 100_000  # numbers added up that are worth a thread
+# Exact sums have two parts, multiples of these. Up to a sum of 2^25 nothing is rounded away.
+COARSE, FINE = 2.0**-28, 2.0**-57
+# Adding and taking away so much rounds to such a multiple.
+_TO_COARSE, _TO_FINE = 1.5 * 2.0**52 * COARSE, 1.5 * 2.0**52 * FINE
 
 
 def neighbour_mean(
@@ -16,11 +20,15 @@ def neighbour_mean(
     table: np.ndarray,
     own: np.ndarray | None = None,
     rows: slice = slice(None),
+    *,
+    exact: bool = False,
 ) -> np.ndarray:
     """Row-normalised matrix times table; a node without neighbours gets its own row back.
 
     That is how the weight of a missing part returns to the node itself. `own` has the nodes' own
-    rows where the rows of `table` are not theirs. `rows` asks for successive ones only.
+    rows where the rows of `table` are not theirs. `rows` asks for successive ones only. An `exact`
+    mean, for a matrix of ones and a table of numbers around one, adds up multiples of 2^-57 without
+    rounding: the same bits in whatever order, and by whatever engine.
     """
     own = table[rows] if own is None else own[rows]
     if matrix is None or matrix.nnz == 0:
@@ -31,8 +39,11 @@ def neighbour_mean(
     indptr = matrix.indptr[first : first + n + 1]
     numbers = max(int(indptr[-1]) - int(indptr[0]), n) * table.shape[1]
     share = _SHARE * n // max(numbers, 1) + 1
-    flat = np.ascontiguousarray(table).reshape(-1)
-    in_shares(_neighbour_mean, n, share, indptr, matrix.indices, matrix.data, flat, own, out)
+    if exact:
+        in_shares(_exact_mean, n, share, indptr, matrix.indices, table, own, out)
+    else:
+        flat = np.ascontiguousarray(table).reshape(-1)
+        in_shares(_neighbour_mean, n, share, indptr, matrix.indices, matrix.data, flat, own, out)
     return out
 
 
@@ -70,3 +81,62 @@ def _neighbour_mean(first, last, indptr, indices, weights, table, own, out):
             entry += 1
         for y in range(num_classes):
             out[i, y] = sums[y] / total if total > 0.0 else own[i, y]
+
+
+@loop
+def _exact_mean(first, last, indptr, indices, table, own, out):
+    num_classes = table.shape[1]
+    coarse, fine = np.empty(num_classes), np.empty(num_classes)
+    for i in range(first, last):
+        total = indptr[i + 1] - indptr[i]
+        _sum_exactly(indices[indptr[i] : indptr[i + 1]], table, coarse, fine)
+        for y in range(num_classes):
+            out[i, y] = (coarse[y] + fine[y]) / total if total else own[i, y]
+
+
+@loop
+def _sum_exactly(indices, table, coarse, fine):
+    """Sum up rows of a table in multiples of COARSE and of FINE."""
+    num_classes = table.shape[1]
+    for y in range(num_classes):
+        coarse[y] = fine[y] = 0.0
+    for j in indices:
+        for y in range(num_classes):
+            rounded = (table[j, y] + _TO_COARSE) - _TO_COARSE
+            coarse[y] += rounded
+            fine[y] += ((table[j, y] - rounded) + _TO_FINE) - _TO_FINE
+
+
+def exact_sums(indptr: np.ndarray, indices: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """The sums behind an exact mean, (n, 2 K): multiples of COARSE, then of FINE.
+
+    As integers they can be added up in parts, in any order.
+    """
+    out = np.empty((len(indptr) - 1, 2 * table.shape[1]), np.int64)
+    _exact_sums(indptr, indices, table, out)
+    return out
+
+
+@loop
+def _exact_sums(indptr, indices, table, out):
+    num_classes = table.shape[1]
+    coarse, fine = np.empty(num_classes), np.empty(num_classes)
+    for i in range(len(indptr) - 1):
+        _sum_exactly(indices[indptr[i] : indptr[i + 1]], table, coarse, fine)
+        for y in range(num_classes):
+            out[i, y], out[i, num_classes + y] = coarse[y] / COARSE, fine[y] / FINE
+
+
+@loop
+def add_rows(places, rows, out):
+    """Add rows to those at some places."""
+    for r in range(len(places)):
+        for y in range(out.shape[1]):
+            out[places[r], y] += rows[r, y]
+
+
+def mean_of_sums(sums: np.ndarray, counts: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """The exact mean of so many rows from their sums; the own row where there are none."""
+    coarse, fine = np.hsplit(sums, 2)
+    total = coarse * COARSE + fine * FINE
+    return np.where(counts[:, None] > 0, total / np.maximum(counts, 1)[:, None], own)

@@ -16,7 +16,6 @@ label is read, so that what is left of the pool stays exchangeable.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
@@ -42,7 +41,7 @@ from snaps.calibration import Calibration, fewest_nodes
 from snaps.graph import Graph
 from snaps.models.gnn import predict
 from snaps.models.networks import Corrector
-from snaps.models.training import fit, seeded, threads_set
+from snaps.models.training import Losses, fit, seeded, threads_set
 from snaps.scores import APS, score_table
 
 try:
@@ -84,6 +83,11 @@ class Settings:
         Most epochs, warm-up included.
     patience : int
         Stop after this many epochs, over the whole training, without smaller sets.
+
+    Examples
+    --------
+    >>> Settings(layer="gat", layers=2, hidden=64).temperature
+    0.1
     """
 
     layer: Literal["gcn", "gat"] = "gcn"
@@ -101,7 +105,15 @@ class Settings:
     patience: int = 5000
 
     def validate(self) -> None:
-        """Complain about parameters."""
+        """Complain about parameters.
+
+        Examples
+        --------
+        >>> Settings(hidden=0).validate()
+        Traceback (most recent call last):
+            ...
+        snaps._errors.SnapsError: 'hidden' must be an integer of at least 1, got 0
+        """
         if self.layer not in ("gcn", "gat"):
             raise SnapsError(f"'layer' must be 'gcn' or 'gat', got {shown(self.layer)}")
         for name in ("layers", "hidden", "max_epochs", "patience"):
@@ -146,6 +158,17 @@ class CorrectionResult:
         trained; `size`, of the APS sets that choose the checkpoint; `cross_entropy`.
     seconds, cpu_seconds : float
         Wall and processor time.
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> from snaps.models import smoothed_regression
+    >>> data = make_graph(300, 3, seed=0)
+    >>> probs = smoothed_regression(data.graph, data.labels, np.arange(30))
+    >>> quick = Settings(warm_up=5, max_epochs=10)
+    >>> result = correct(data.graph, probs, data.labels, np.arange(30, 130), 0.1, quick)
+    >>> result.epochs, result.probs.shape
+    (10, (300, 3))
     """
 
     logits: np.ndarray
@@ -300,7 +323,7 @@ def _losses(
     alpha: Fraction,
     settings: Settings,
     seed: int,
-) -> tuple[Callable[[], tuple[Tensor, Tensor]], dict[str, list[float]]]:
+) -> tuple[Losses, dict[str, list[float]]]:
     """The losses that `fit` asks for, and the curve that they write."""
     nodes = np.concatenate([*halves, trained])
     shared, (view,) = network.prepare(graph, [nodes])
@@ -319,7 +342,7 @@ def _losses(
         soft = inefficiency(true, probs[first:both], alpha, settings.temperature, settings.target)
         return F.cross_entropy(logits[places], targets), soft, probs
 
-    def losses() -> tuple[Tensor, Tensor]:
+    def losses() -> tuple[list[Tensor], Tensor]:
         network.eval()
         with torch.no_grad():
             entropy, soft, probs = parts()
@@ -330,7 +353,7 @@ def _losses(
         entropy, soft, _ = parts()
         warmed_up = len(curve["size"]) > settings.warm_up
         loss = entropy + settings.weight * soft if warmed_up else entropy
-        return loss, torch.tensor(size)
+        return [loss], torch.tensor(size)
 
     return losses, curve
 
@@ -361,6 +384,12 @@ def inefficiency(
         As it goes to zero, the soft sizes go to those of the sets 1 - probs <= quantile.
     target : float
         A set up to this size costs nothing.
+
+    Examples
+    --------
+    >>> probs = torch.tensor([[0.9, 0.1], [0.6, 0.4]])
+    >>> round(float(inefficiency(torch.full((20,), 0.5), probs, 0.1, temperature=0.01)), 2)
+    1.0
     """
     limit = soft_quantile(1 - true, alpha)
     sizes = torch.sigmoid((limit - (1 - probs)) / temperature).sum(dim=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,8 @@ from snaps._errors import SnapsError, require
 from snaps.graph import Graph
 from snaps.models.fsgnn import FSGNN
 from snaps.models.networks import APPNP, GAT, GCN, MLP, Network, Wrapped, features_of
-from snaps.models.training import fit, load_weights, save_weights, seeded, threads_set
+from snaps.models.sampling import FANOUTS, Batch, Sampler
+from snaps.models.training import Losses, fit, load_weights, save_weights, seeded, threads_set
 
 try:
     import torch
@@ -68,6 +69,11 @@ class Settings:
         Count these epochs anew after each better validation loss.
     noisy_validation : bool
         Take the validation loss with dropout on, as the paper's authors do.
+
+    Examples
+    --------
+    >>> Settings(GCN, {"hidden": 32}, weight_decay=1e-3).patience
+    100
     """
 
     network: Callable[..., nn.Module]
@@ -131,6 +137,14 @@ class TrainingResult:
         Wall time.
     state_dict : dict
         Those weights.
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> data = make_graph(300, 3, seed=0)
+    >>> result = train("mlp", data.graph, data.labels, [0, 1, 2], [3, 4, 5], max_epochs=5)
+    >>> result.epochs, result.logits.shape
+    (5, (300, 3))
     """
 
     logits: np.ndarray
@@ -153,9 +167,11 @@ def train(
     max_epochs: int | None = None,
     patience: int | None = None,
     optimizer: torch.optim.Optimizer | None = None,
+    batch_size: int | None = None,
+    fanouts: Sequence[int] = FANOUTS,
     threads: int = 1,
 ) -> TrainingResult:
-    """Train a node classifier, full batch, with early stopping on the validation loss.
+    """Train a node classifier, full batch or not, with early stopping on the validation loss.
 
     Takes seconds on graphs of ten thousand nodes, with GAT up to a minute or so.
 
@@ -181,6 +197,13 @@ def train(
         In place of those of the settings.
     optimizer : Optimizer, optional
         For a module of your own; Adam with learning rate 0.01 by default.
+    batch_size : int, optional
+        Train on batches of so many nodes and their sampled neighbourhoods, where the full batch
+        does not fit into memory. An epoch is then a pass over the training nodes, and validation
+        reads sampled neighbourhoods as well, the same ones in each epoch; the final logits are
+        exact. All nodes in one batch by default.
+    fanouts : sequence of int
+        Most neighbours to sample per node, hop by hop, as many hops as there are layers.
     threads : int
         Threads to use. One makes the result the same on every number of cores, and is best when
         anything else runs: a process a core for many trainings, more threads for a large graph.
@@ -218,9 +241,13 @@ def train(
 
     with seeded(seed), threads_set(threads):
         module = build(settings, features_of(graph).shape[1], num_classes)
-        losses = _losses(
-            _network(module), graph, labels, train_nodes, valid_nodes, settings.noisy_validation
-        )
+        parts = labels, train_nodes, valid_nodes, settings.noisy_validation
+        if batch_size is None:
+            losses = _losses(_network(module), graph, *parts)
+        else:
+            batch_size = _check_batch_size(batch_size, module)
+            sampler = Sampler(graph, fanouts)
+            losses = _sampled_losses(_network(module), sampler, *parts, batch_size, seed)
         if optimizer is None:
             optimizer = torch.optim.Adam(
                 _groups(module, settings),
@@ -232,7 +259,7 @@ def train(
             module, optimizer, losses,
             max_epochs=max_epochs, patience=patience, resets=settings.resets,
         )  # fmt: skip
-        logits = predict(module, graph, threads=threads)
+        logits = predict(module, graph, threads=threads, by_layer=batch_size is not None)
     seconds = time.perf_counter() - began
     return TrainingResult(logits, *outcome, seconds, dict(module.state_dict()))
 
@@ -249,12 +276,24 @@ def build(model: str | Settings, num_features: int, num_classes: int) -> nn.Modu
     return settings.network(num_features, num_classes, **settings.options)
 
 
-def predict(module: nn.Module, graph: Graph, *, threads: int = 1) -> np.ndarray:
-    """Logits of every node, (n, K) float32; leaves the module in evaluation mode."""
+def predict(
+    module: nn.Module, graph: Graph, *, threads: int = 1, by_layer: bool = False
+) -> np.ndarray:
+    """Logits of every node, (n, K) float32; leaves the module in evaluation mode.
+
+    With `by_layer` a GCN is run layer by layer in blocks of nodes: less memory, other rounding.
+
+    Examples
+    --------
+    >>> from snaps.datasets import make_graph
+    >>> graph = make_graph(100, 3, seed=0).graph
+    >>> predict(build("mlp", graph.features.shape[1], 3), graph).shape
+    (100, 3)
+    """
     network = _network(module)
     network.eval()
     with torch.no_grad(), threads_set(threads):
-        logits: np.ndarray = network(graph).numpy()
+        logits: np.ndarray = (network.infer(graph) if by_layer else network(graph)).numpy()
     return logits
 
 
@@ -311,7 +350,7 @@ def _losses(
     train_nodes: np.ndarray,
     valid_nodes: np.ndarray,
     noisy: bool,
-) -> Callable[[], tuple[Tensor, Tensor]]:
+) -> Losses:
     """Cross-entropy on the training nodes with dropout, and on the validation nodes without.
 
     Unless it is to be `noisy`.
@@ -320,13 +359,57 @@ def _losses(
     train_labels = torch.from_numpy(labels[train_nodes])
     valid_labels = torch.from_numpy(labels[valid_nodes])
 
-    def losses() -> tuple[Tensor, Tensor]:
+    def losses() -> tuple[list[Tensor], Tensor]:
         hidden = network.start(shared)
         network.train(noisy)
         with torch.no_grad():
             valid_loss = F.cross_entropy(network.finish(hidden, valid_view), valid_labels)
         network.train()
         train_loss = F.cross_entropy(network.finish(hidden, train_view), train_labels)
-        return train_loss, valid_loss
+        return [train_loss], valid_loss
+
+    return losses
+
+
+def _check_batch_size(batch_size: int, module: nn.Module) -> int:
+    batch_size = check_integer(batch_size, "batch_size", low=1)
+    if isinstance(module, FSGNN):
+        raise SnapsError(
+            f"'batch_size' must be None for an FSGNN, which reads the whole graph, got {batch_size}"
+        )
+    return batch_size
+
+
+def _sampled_losses(
+    network: Network,
+    sampler: Sampler,
+    labels: np.ndarray,
+    train_nodes: np.ndarray,
+    valid_nodes: np.ndarray,
+    noisy: bool,
+    batch_size: int,
+    seed: int,
+) -> Losses:
+    """The same on sampled neighbourhoods: a training loss per batch."""
+    rng = np.random.default_rng([seed, 0])
+
+    def loss(batch: Batch) -> Tensor:
+        shared, (view,) = network.prepare(batch.graph, [batch.seeds])
+        targets = torch.from_numpy(labels[batch.nodes[batch.seeds]])
+        return F.cross_entropy(network.finish(network.start(shared), view), targets)
+
+    def train_losses() -> Iterator[Tensor]:
+        network.train()
+        for batch in sampler.batches(train_nodes, batch_size, rng):
+            yield loss(batch)
+
+    def losses() -> tuple[Iterator[Tensor], Tensor]:
+        network.train(noisy)
+        same = np.random.default_rng([seed, 1])
+        valid_loss = torch.zeros(())
+        with torch.no_grad():
+            for batch in sampler.batches(valid_nodes, batch_size, same):
+                valid_loss += loss(batch) * (len(batch.seeds) / len(valid_nodes))
+        return train_losses(), valid_loss
 
     return losses

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from snaps._errors import SnapsError, require
 from snaps.graph import Graph
 from snaps.models.attention import Hop, attend
 from snaps.models.matrix import Matrix, Walk, dense_cost, product_cost
+from snaps.models.sampling import Neighbourhood
 
 try:
     import torch
@@ -32,6 +33,8 @@ except ImportError:
 
 # Most entries of the matrix that stands for a whole walk: half a gigabyte.
 _WALK_ENTRIES = 1 << 27
+# Nodes whose rows are made at a time where memory counts.
+_BLOCK = 1 << 16
 # The least probability whose logarithm is taken.
 _TINY = 1e-7
 
@@ -66,6 +69,12 @@ class Network(nn.Module):
         """Logits of all nodes, (n, K)."""
         prepared = self.prepare(graph, [np.arange(graph.num_nodes)])
         return self.finish(self.start(prepared.shared), prepared.views[0])
+
+    def infer(self, graph: Graph) -> Tensor:
+        """The same without gradients, with as little memory as the network allows."""
+        with torch.no_grad():
+            logits: Tensor = self(graph)
+        return logits
 
 
 class Wrapped(Network):
@@ -140,8 +149,9 @@ class GCN(Network):
     def prepare(self, graph: Graph, node_sets: Sequence[np.ndarray]) -> Prepared:
         adjacency = _normalised(graph)
         hops = len(self.convolutions) - 1
-        # The statistics of a batch norm are taken over all nodes.
-        everything = np.arange(graph.num_nodes) if self.norms else None
+        # The statistics of a batch norm are taken over all nodes that have their neighbours.
+        whole = not isinstance(graph, Neighbourhood)
+        everything = np.arange(graph.num_nodes) if self.norms and whole else None
         hidden = _fields(adjacency, _union(node_sets), hops, everything)[-1]
         views = []
         for nodes in node_sets:
@@ -161,6 +171,28 @@ class GCN(Network):
             hidden = dropout(F.relu(hidden), self.dropout, self.training)
             hidden = self.convolutions[layer + 1](hidden, block)
         return hidden
+
+    def infer(self, graph: Graph) -> Tensor:
+        """Layer by layer, in blocks of nodes: a few tables of the widest layer's size."""
+        adjacency, hidden = _normalised(graph), features_of(graph)
+        with torch.no_grad():
+            for layer in range(len(self.convolutions)):
+                hidden = self._layer_of_all(layer, adjacency, hidden)
+        logits: Tensor = hidden
+        return logits
+
+    def _layer_of_all(self, layer: int, adjacency: sp.csr_array, inputs: Any) -> Tensor:
+        convolution: Any = self.convolutions[layer]
+        shape = adjacency.shape[0], convolution.weight.shape[1]
+
+        def linear(block: slice) -> Tensor:
+            if layer == 0:
+                return Matrix(inputs[block]) @ convolution.weight
+            rows = self.norms[layer - 1](inputs[block]) if self.norms else inputs[block]
+            return F.relu(rows) @ convolution.weight
+
+        values = _in_blocks(shape, linear)
+        return _in_blocks(shape, lambda block: Matrix(adjacency[block]) @ values + convolution.bias)
 
 
 class Corrector(Network):
@@ -406,6 +438,15 @@ def _fields(
         reached = np.unique(adjacency[fields[-1]].indices) if everything is None else everything
         fields.append(reached)
     return fields
+
+
+def _in_blocks(shape: tuple[int, int], rows: Callable[[slice], Tensor]) -> Tensor:
+    """A table whose rows are made block by block."""
+    out = torch.empty(shape)
+    for start in range(0, shape[0], _BLOCK):
+        block = slice(start, start + _BLOCK)
+        out[block] = rows(block)
+    return out
 
 
 def _union(node_sets: Sequence[np.ndarray]) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,9 @@ except ImportError:
     require("torch", "gnn")
 
 
+Losses = Callable[[], tuple[Iterable[Tensor], Tensor]]
+
+
 class Fit(NamedTuple):
     """How a training went; the module holds the weights of `best_epoch`."""
 
@@ -31,7 +34,7 @@ class Fit(NamedTuple):
 def fit(
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
-    losses: Callable[[], tuple[Tensor, Tensor]],
+    losses: Losses,
     *,
     max_epochs: int,
     patience: int,
@@ -46,9 +49,10 @@ def fit(
     optimizer : Optimizer
         Over the module's parameters.
     losses : callable
-        Computes the training loss (with gradient) and the validation loss of the present weights.
+        Called before each epoch: gives its training losses (with gradient), a step each and in
+        turn of the weights at that step, and the validation loss of the present weights.
     max_epochs : int
-        Most steps to take.
+        Most epochs.
     patience : int
         Stop after this many epochs that did not improve the validation loss. They are counted over
         the whole training, as the paper's authors do: an improvement does not reset the count.
@@ -62,7 +66,7 @@ def fit(
     best_loss, best_epoch, wasted = math.inf, -1, 0
     best: dict[str, Tensor] = {}
     for epoch in range(max_epochs + 1):
-        train_loss, valid_loss = losses()
+        train_losses, valid_loss = losses()
         if (loss := float(valid_loss)) < best_loss:
             best_loss, best_epoch = loss, epoch
             best = {name: value.detach().clone() for name, value in module.state_dict().items()}
@@ -71,9 +75,10 @@ def fit(
             wasted += 1
         if wasted >= patience or epoch == max_epochs:
             break
-        optimizer.zero_grad()
-        train_loss.backward()
-        optimizer.step()
+        for train_loss in train_losses:
+            optimizer.zero_grad()
+            train_loss.backward()
+            optimizer.step()
     if not best:
         raise SnapsError(f"the validation loss must be a finite number, got {loss}")
     module.load_state_dict(best)
@@ -103,7 +108,14 @@ def threads_set(count: int) -> Iterator[None]:
 
 
 def save_weights(path: str | os.PathLike[str], state: Mapping[str, Tensor]) -> None:
-    """Write a state dict as safetensors: no pickle, and the file appears whole or not at all."""
+    """Write a state dict as safetensors: no pickle, and the file appears whole or not at all.
+
+    Examples
+    --------
+    >>> save_weights("weights", torch.nn.Linear(2, 1).state_dict())
+    >>> sorted(load_weights("weights"))
+    ['bias', 'weight']
+    """
     save_file = require("safetensors.torch", "gnn").save_file
     partial = Path(f"{os.fspath(path)}.{os.getpid()}.part")
     try:
@@ -114,7 +126,15 @@ def save_weights(path: str | os.PathLike[str], state: Mapping[str, Tensor]) -> N
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Read what `save_weights` wrote."""
+    """Read what `save_weights` wrote.
+
+    Examples
+    --------
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> save_weights("weights", layer.state_dict())
+    >>> layer.load_state_dict(load_weights("weights"))
+    <All keys matched successfully>
+    """
     safetensors = require("safetensors", "gnn")
     load_file = require("safetensors.torch", "gnn").load_file
     try:

@@ -15,9 +15,9 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     paper = {(row["dataset"], row["model"]): row for row in common.published()["accuracy"]}
     rows = []
     for model in common.MODELS:
-        draws = common.draws_of(model, setting)
+        draws = setting.draws
         with track(f"accuracy: training {model}", len(names) * draws) as advance:
-            runner.train_missing(names, model, runner.with_draws(setting, draws), advance)
+            runner.train_missing(names, model, setting, advance)
         for dataset in names:
             runs = [runner.trained(dataset, model, d, setting) for d in range(draws)]
             values = np.array([run.accuracy for run in runs])

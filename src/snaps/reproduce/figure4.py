@@ -117,9 +117,11 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     }
 
 
-def _split(rows: list[dict[str, Any]]) -> tuple[dict[str, list[dict]], list[dict]]:
+def _split(
+    rows: list[dict[str, Any]],
+) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
     """The rows over k, by method, and the rows over weights."""
-    by_k: dict[str, list[dict]] = {}
+    by_k: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["varied"] == "k":
             by_k.setdefault(row["method"], []).append(row)
@@ -175,7 +177,7 @@ def remarks(result: Result) -> list[str]:
     return [*out, common.lawful(result["rows"])]
 
 
-def _over_k(rows: list[dict], key: str) -> str:
+def _over_k(rows: list[dict[str, Any]], key: str) -> str:
     """A few points of a curve over k: both ends, the usual k, the least and the most."""
     values = {row["k"]: _scale(key) * row[key] for row in rows}
     least, most = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
@@ -208,7 +210,7 @@ def _scale(key: str) -> int:
     return 1 if key == "size" else 100
 
 
-def _curves(axis: Any, by_k: dict[str, list[dict]], key: str) -> None:
+def _curves(axis: Any, by_k: dict[str, list[dict[str, Any]]], key: str) -> None:
     """A curve for each way to weigh, and its standard error."""
     for place, (method, group) in enumerate(by_k.items()):
         look, ks = drawing.style(place), [row["k"] for row in group]
@@ -223,7 +225,7 @@ def _curves(axis: Any, by_k: dict[str, list[dict]], key: str) -> None:
     drawing.mark_k(axis, runner.K)
 
 
-def _triangle(figure: Any, axis: Any, rows: list[dict], key: str, title: str) -> None:
+def _triangle(figure: Any, axis: Any, rows: list[dict[str, Any]], key: str, title: str) -> None:
     """A heat map over lam and mu; a line around what is about as good as the best, a star on it."""
     steps = sorted({row["lam"] for row in rows})
     table = np.full((len(steps), len(steps)), np.nan)

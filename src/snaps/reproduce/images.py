@@ -41,7 +41,7 @@ from snaps.scores import THR
 from snaps.sets import PredictionSets
 from snaps.similarity import similarity_graph
 
-VERSION = 2  # raise it when a change of code changes what a cell holds
+VERSION = 3  # raise it when a change of code changes what a cell holds
 ALPHAS = (0.05, 0.1)
 TEMPERATURE_SHARE = 10  # one item in so many
 FEWEST_ITEMS = 100

@@ -157,12 +157,8 @@ def draw(result: Result) -> Any:
         panel.set_xticks(counts, [str(count) for count in counts])
         panel.minorticks_off()
         up = "size against SNAPS with 1/3 (%)" if panel is axes[0][0] else ""
-        drawing.label(
-            panel,
-            f"Size by {varied if varied != 'both' else 'share of labels'}",
-            across[varied],
-            up,
-        )
+        title = "Size by share of labels" if varied == "both" else f"Size by {varied} nodes"
+        drawing.label(panel, title, across[varied], up)
     axes[0][0].legend(frameon=False, fontsize=drawing.SMALL)
     return figure
 

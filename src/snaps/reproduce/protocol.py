@@ -169,5 +169,6 @@ def evaluate_methods(
 
 
 def tuning_part(nodes: Draw, spend: int, as_authors: bool) -> int:
-    """How many of the labels to spend tune."""
-    return min(len(nodes.train), MOST_AUTHORS_TUNING_NODES) if as_authors else spend // 2
+    """How many of the labels to spend tune: half of them, too, where theirs would take them all."""
+    theirs = min(len(nodes.train), MOST_AUTHORS_TUNING_NODES)
+    return theirs if as_authors and theirs < spend else spend // 2

@@ -186,7 +186,7 @@ def _summary(results: list[dict[str, Any]]) -> str:
         lines.append(
             _pipe(
                 [
-                    f"[{heading}](#{_anchor(heading)})",
+                    f"[{heading}](#{anchor(heading)})",
                     str(len(rows)),
                     _share([row["inside_law"] for row in rows if "inside_law" in row]),
                     _near(result),
@@ -206,7 +206,7 @@ def _share(hits: list[bool]) -> str:
     return f"{sum(hits)} of {len(hits)}" if hits else ""
 
 
-def _anchor(heading: str) -> str:
+def anchor(heading: str) -> str:
     """The address of a heading within a page, as Markdown makes it."""
     kept = "".join(c for c in heading.lower() if c.isalnum() or c in " -_")
     return kept.replace(" ", "-")

@@ -26,6 +26,9 @@ TRAINED = 1  # logits, and similarity graphs
 VERSION = 2  # all else
 K = 20
 CANDIDATES = {"ogbn_products": 80_000}
+# Large graphs have deeper GCNs of their own. They train one at a time: each may need all memory.
+LARGE = {"ogbn_arxiv": "gcn-arxiv", "ogbn_products": "gcn-products"}
+SAMPLED_EPOCHS = 20  # of a step per batch, in place of hundreds of a single step
 
 Advance = Callable[[int], None]
 
@@ -75,8 +78,24 @@ def data_mark(name: str, setting: Setting) -> str:
 
 
 def _model_key(model: str, name: str) -> str:
-    """The OGBN graphs have deeper models of their own."""
-    return {"ogbn_arxiv": "gcn-arxiv", "ogbn_products": "gcn-products"}.get(name, model)
+    return LARGE.get(name, model) if model == "gcn" else model
+
+
+@lru_cache
+def _fitting_batch_size(name: str, key: str, data_dir: Path | None) -> int | None:
+    from snaps.models.gnn import build
+    from snaps.models.sampling import fitting_batch_size
+
+    data = _dataset(name, data_dir)[0]
+    features = data.graph.features.shape[1]
+    return fitting_batch_size(build(key, features, data.num_classes), data.graph)
+
+
+def batch_size(name: str, model: str, setting: Setting) -> int | None:
+    """Nodes per batch of sampled neighbourhoods; None where the full batch fits into memory."""
+    if name not in LARGE:
+        return None
+    return _fitting_batch_size(name, _model_key(model, name), setting.data_dir)
 
 
 def _as_authors(key: str) -> Any:
@@ -89,7 +108,9 @@ def _as_authors(key: str) -> Any:
 def _logits_name(name: str, model: str, draw: int, setting: Setting) -> str:
     data_mark = _dataset(name, setting.data_dir)[1]
     parts = [TRAINED, data_mark, _model_key(model, name), setting.seed, draw]
-    mark = fingerprint(*parts, *["as authors"] * setting.as_authors)
+    size = batch_size(name, model, setting)
+    sampled = [] if size is None else ["sampled", size, SAMPLED_EPOCHS]
+    mark = fingerprint(*parts, *["as authors"] * setting.as_authors, *sampled)
     return f"{name}-{model}-{draw}-{mark}"
 
 
@@ -112,6 +133,11 @@ def keep_trained(
     nodes = draw_nodes(data, setting.seed, draw)
     began = time.process_time()
     key = _model_key(model, name)
+    large: dict[str, Any] = {}
+    if name in LARGE:
+        size = batch_size(name, model, setting)
+        epochs = None if size is None else SAMPLED_EPOCHS
+        large = {"batch_size": size, "max_epochs": epochs, "threads": setting.jobs}
     result = train(
         _as_authors(key) if setting.as_authors else key,
         data.graph,
@@ -120,6 +146,7 @@ def keep_trained(
         nodes.valid,
         num_classes=data.num_classes,
         seed=1000 * setting.seed + draw,
+        **large,
     )
     setting.store.write_arrays(
         "logits",
@@ -135,7 +162,7 @@ def keep_trained(
 def train_missing(
     names: Iterable[str], model: str, setting: Setting, advance: Advance | None = None
 ) -> None:
-    """Train the models of a table that are not on disk, a process a core."""
+    """Train the models of a table that are not on disk, a process a core; large graphs here."""
     wanted = [(name, draw) for name in names for draw in range(setting.draws)]
     missing = [
         (name, draw)
@@ -144,7 +171,12 @@ def train_missing(
     ]
     tell = advance or (lambda count: None)
     tell(len(wanted) - len(missing))
-    in_processes(_train_cell, [(name, model, draw) for name, draw in missing], setting, tell)
+    small = [(name, model, draw) for name, draw in missing if name not in LARGE]
+    in_processes(_train_cell, small, setting, tell)
+    for name, draw in missing:
+        if name in LARGE:
+            _train_cell(name, model, draw, setting)
+            tell(1)
 
 
 def _end_with_parent(parent: int) -> None:

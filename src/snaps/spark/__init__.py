@@ -1,0 +1,307 @@
+"""Graphs that live on a Spark cluster: the same sets as on one machine, to the last bit.
+
+Parts of scores are made where the rows are; links cost a shuffle of sums. Tuning and threshold run
+on the driver with the code of the estimators, on the rows of tuning and calibration nodes alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from snaps._checks import check_alpha, has, plainly, shown
+from snaps._checks.classes import encode_labels
+from snaps._errors import SnapsError, require
+from snaps._estimators import SNAPS, Estimator
+from snaps._evidence import Keys
+from snaps._parts import Array, FittedScorer, Part
+from snaps._roles import Roles
+from snaps.calibration import Calibration
+from snaps.folder import Folder, classes_of_columns, label_values
+from snaps.graph import Graph
+from snaps.pooling import Pooling
+from snaps.scores import Score
+
+__all__ = ["Prediction", "predict_sets"]
+
+FITTING = ("own", "linked", "two_hop", "similar")
+"""The parts of `Pooled` that a shuffle engine makes."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Prediction sets on a cluster, and how they came about.
+
+    Attributes
+    ----------
+    sets : DataFrame
+        With columns id, labels (by name) and size, a row for each node asked for. It is made when
+        it is used: write it once, and read what was written.
+    threshold : float, or array (K,) with class thresholds
+    weights : dict of float
+        What each part of the method weighs.
+    score : Score
+        Its parameters chosen.
+    alpha : float
+    classes : array (K,)
+    calib_ids, tune_ids : arrays
+        Nodes that calibrated and tuned.
+    calib_scores : array
+        The scores of calibration nodes' labels.
+    num_nodes : int
+    inputs : SparkInputs
+    """
+
+    sets: Any
+    threshold: Any
+    weights: dict[str, float]
+    score: Score
+    alpha: float
+    classes: np.ndarray
+    calib_ids: np.ndarray
+    tune_ids: np.ndarray
+    calib_scores: np.ndarray
+    num_nodes: int
+    inputs: Any
+
+    def write(self, path: str) -> None:
+        """Write the sets as Parquet; complaints of executors come as one line."""
+        with self.inputs.naming():
+            self.sets.write.mode("errorifexists").parquet(path)
+        self.inputs.release()
+
+
+def predict_sets(
+    spark: Any,
+    nodes: Any,
+    edges: Any,
+    estimator: Estimator | None = None,
+    *,
+    classes: Any = None,
+    logits: bool = False,
+    titles: tuple[str, str] = ("'nodes'", "'edges'"),
+) -> Prediction:
+    """Prediction sets of nodes in a DataFrame.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    nodes : DataFrame
+        The columns of nodes.parquet (see `snaps.folder`): id, probs or p_<class>, label, role and
+        features, here a list of numbers or a struct of indices and values. Nodes with role calib
+        calibrate; role tune (else valid) tunes, or a part of the calibration nodes does. Sets are
+        made for role test, else for every node that has no other use.
+    edges : DataFrame
+        With columns src and dst; either direction, duplicates and self loops are as good as none.
+    estimator : Estimator, optional
+        What to run, with its parameters; by default `SNAPS()`. Of `Pooled` the parts own, linked,
+        two_hop and similar are made.
+    classes : list of K names, optional
+        What the columns of probabilities are called, when the labels alone don't tell.
+    logits : bool
+        Whether probs are logits.
+    titles : pair of str
+        What messages call nodes and edges.
+
+    Returns
+    -------
+    Prediction
+
+    Notes
+    -----
+    Without `candidates`, similar nodes are looked for among all, which is for small graphs; a large
+    one needs a number of candidates, the same on every engine.
+    """
+    require("pyspark", "spark")
+    from snaps.spark._columns import read_tables
+    from snaps.spark._engine import SparkInputs, check_fits
+
+    if not has(spark, "sparkContext"):
+        raise SnapsError(
+            "'spark' must be a SparkSession of this process, not one of Spark Connect, "
+            f"got {type(spark).__name__}"
+        )
+    estimator = SNAPS() if estimator is None else estimator
+    if not isinstance(estimator, Estimator):
+        raise SnapsError(f"'estimator' must be one such as snaps.SNAPS(), got {shown(estimator)}")
+    scorer, alpha = estimator.scorer(), check_alpha(estimator.alpha)
+    tables = read_tables(nodes, edges, titles)
+    inputs = SparkInputs(spark, tables, logits)
+    few = _labelled(tables, inputs.num_classes, classes, estimator.uses_evidence)
+    calib = _calibrating(few, titles[0])
+    tune, known = few.tuning_and_known(estimator.uses_evidence)
+    roles = Roles.read(
+        few.graph,
+        inputs.num_classes,
+        few.labels,
+        calib,
+        tune_nodes=tune if scorer.needs_tuning else None,
+        known_nodes=known if estimator.uses_evidence else None,
+        classes=few.classes,
+        tune=alpha if scorer.needs_tuning else None,
+        seed=estimator.seed,
+    )
+    if isinstance(scorer, Pooling):
+        scorer = _fitting(scorer, inputs.has)
+    inputs.ask_for(np.concatenate([roles.calib.ids, roles.tuning.ids]))
+    (fitted,) = scorer.fit(inputs, roles.tuning, roles.known, [alpha])
+    parts = _weighed(fitted)
+    check_fits(parts.values())
+    asks = [(part, roles.calib.keys) for part in parts.values()]
+    rows = dict(zip(parts, inputs.rows(asks), strict=True))
+    table = fitted.combine(rows, roles.calib.keys)
+    labels = roles.calib.labels
+    scores = table[np.arange(len(labels)), labels]
+    calibration = Calibration(
+        scores, labels, inputs.num_classes, by_class=bool(estimator.class_conditional)
+    )
+    calibration.warn_few(alpha, roles.classes, (), 3)
+    used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
+    sets = _sets(inputs, fitted, calibration, alpha, roles.classes, used)
+    return Prediction(
+        sets,
+        calibration.threshold(alpha),
+        {name: float(weight) for name, weight in fitted.weights.items()},
+        fitted.score,
+        float(alpha),
+        roles.classes,
+        roles.calib.ids,
+        roles.tuning.ids,
+        scores,
+        inputs.num_nodes,
+        inputs,
+    )
+
+
+def _labelled(tables: Any, num_classes: int, classes: Any, evidence: bool) -> Folder:
+    """The nodes whose labels are used, as if they were a folder of their own."""
+    from pyspark.sql import functions as F
+
+    roles = ["calib", "tune", "valid", *(["train"] if evidence else [])]
+    found = tables.nodes.where(F.col("role").isin(roles)).select("id", "label", "role").toArrow()
+    title = tables.title("label")
+    labels, missing = label_values(found.column("label").combine_chunks(), title)
+    if tables.classes is not None and classes is None:
+        classes = classes_of_columns(tables.classes, labels.dtype.kind == "U")
+    names = _class_names(tables, num_classes, classes, title)
+    unknown: Any = "" if labels.dtype.kind == "U" else -1
+    if missing.any() and unknown in names.tolist():
+        row = found.column("id")[int(np.flatnonzero(missing)[0])].as_py()
+        raise SnapsError(
+            f"{title} must not be null where {shown(unknown)} is a class, got null for id {row}"
+        )
+    labels = np.where(missing, unknown, labels)
+    ids = found.column("id").combine_chunks()
+    ids = np.array(ids.to_pylist(), str) if tables.text else ids.to_numpy()
+    if not len(ids):
+        raise _nobody(tables.titles[0])
+    graph = Graph(None, num_nodes=len(ids), ids=ids)
+    told = np.array(found.column("role").to_pylist(), str)
+    return Folder(graph, np.empty((len(ids), 0)), labels, names, told)
+
+
+def _class_names(tables: Any, num_classes: int, classes: Any, title: str) -> np.ndarray:
+    """The names of the classes, from the distinct labels of all nodes."""
+    from pyspark.sql import functions as F
+
+    found = tables.nodes.groupBy("label").agg(F.min("id").alias("id"))
+    found = found.orderBy("label").limit(num_classes + 1000).toArrow()
+    labels, missing = label_values(found.column("label").combine_chunks(), title)
+    if labels.dtype.kind == "U":
+        labels = labels.astype(object)
+    known = labels[~missing]
+    try:
+        return encode_labels(
+            known, num_nodes=len(known), num_classes=num_classes, classes=classes, name="label"
+        )[1]
+    except SnapsError as error:
+        ids = np.array(found.column("id").to_pylist(), object)[~missing]
+        text = re.sub(
+            r" at node (\d+)", lambda at: f" for id {plainly(ids[int(at[1])])}", str(error)
+        )
+        raise SnapsError(text.replace("'label'", title)) from error
+
+
+def _calibrating(few: Folder, title: str) -> np.ndarray:
+    """Positions of the calibration nodes, all of which must have a label."""
+    calib = few.nodes("calib")
+    bare = calib[~few.labelled[calib]]
+    if bare.size:
+        raise SnapsError(
+            f"{title} column 'label' must be given where the role is calib, "
+            f"got null for id {plainly(few.graph.ids[bare[0]].item())}"
+        )
+    if not calib.size:
+        raise _nobody(title)
+    return calib
+
+
+def _nobody(title: str) -> SnapsError:
+    return SnapsError(f"{title} column 'role' must mark calibration nodes 'calib', got none")
+
+
+def _fitting(scorer: Pooling, has: frozenset[str]) -> Pooling:
+    """The parts of `Pooled` that are made here."""
+    if scorer.parts is None:
+        there = {"own", *(["linked", "two_hop"] if "links" in has else [])}
+        there |= {"similar"} & has
+        return replace(scorer, parts=tuple(name for name in FITTING if name in there))
+    others = [name for name in scorer.parts if name not in FITTING]
+    if others:
+        raise SnapsError(f"'parts' must be among {', '.join(FITTING)} on Spark, got {others[0]!r}")
+    return scorer
+
+
+def _weighed(fitted: FittedScorer) -> dict[str, Part]:
+    """The parts that weigh anything."""
+    return {
+        name: part for name, part in fitted.parts.items() if name == "own" or fitted.weights[name]
+    }
+
+
+def _sets(
+    inputs: Any,
+    fitted: FittedScorer,
+    calibration: Calibration,
+    alpha: Any,
+    classes: np.ndarray,
+    used: Keys,
+) -> Any:
+    """The sets of the nodes asked for: role test, else all that are not used otherwise."""
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    from snaps.sets import label_lists
+    from snaps.spark._batches import keys_of
+
+    parts = _weighed(fitted)
+    role = F.coalesce(F.col("role"), F.lit(""))
+    test = inputs.nodes.where(role == "test").limit(1).count() > 0
+    small = classes
+    if classes.dtype.kind != "U" and (classes == classes.astype(np.int32)).all():
+        small = classes.astype(np.int32)
+    names = pa.array(small)
+
+    def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
+        ids = nodes.column("id")
+        keys = keys_of(ids)
+        scores = fitted.combine({name: rows[part] for name, part in parts.items()}, keys)
+        mask = calibration.contains(scores, alpha)
+        asked = np.ones(len(keys), bool) if test else ~np.isin(keys, used)
+        mask = mask[asked]
+        columns = {
+            "id": pa.array(ids).filter(pa.array(asked)),
+            "labels": label_lists(mask, names),
+            "size": pa.array(mask.sum(axis=1).astype(np.int32)),
+        }
+        yield pa.RecordBatch.from_pydict(columns)
+
+    asked = inputs.asked(role == "test" if test else ~role.isin("calib", "tune"))
+    kinds = {"i4": "int", "i8": "bigint"}
+    kind = kinds.get(small.dtype.str[1:], "string")
+    schema = f"id {'string' if inputs.tables.text else 'long'}, labels array<{kind}>, size int"
+    return inputs.all(list(parts.values()), finish, schema, asked)

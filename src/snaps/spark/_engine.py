@@ -1,0 +1,547 @@
+"""The engine on Spark: parts of few nodes on the driver, of all nodes where they are.
+
+Left of the wall: labels come as evidence, inside the parts that name it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from snaps._checks import check_flag, plainly
+from snaps._errors import SnapsError
+from snaps._evidence import Keys
+from snaps._parts import Array, Beliefs, Links, Mean, Own, Part, Probs, Similar
+from snaps._randomness import (
+    CANDIDATE_STREAM,
+    SHARES_STREAM,
+    hashes,
+    locate_keys,
+    node_keys,
+    smallest,
+)
+from snaps.scores import LIBRARY
+from snaps.spark import _links
+from snaps.spark._batches import features_of, keys_of, pieces, unpacked
+from snaps.spark._columns import CHECKED, Tables, checker
+from snaps.spark._rows import Candidates, RowMaker, is_plain
+
+BUCKET_BYTES = 32 * 2**20  # that reach a bucket, about; a task holds one of them in memory
+MOST_BUCKETS = 100_000
+FEW_TARGETS = 100_000  # which a hub may send to from one bucket
+SAMPLED_EDGES = 2_000_000  # in which nodes with very many links are looked for
+# All nodes are candidates where no number is given, as long as comparing them takes so many
+# multiplications at most, and sending them so many bytes.
+MOST_PRODUCTS, MOST_SENT = 1e12, 2**28
+
+Finish = Callable[[Any, dict[Part, Array]], Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Nodes of which parts are to be made.
+
+    Attributes
+    ----------
+    nodes : DataFrame
+    links : DataFrame, optional
+        Their links, where only edges into them are to be looked at.
+    share : float
+        How many of all edges these are, about.
+    """
+
+    nodes: Any
+    links: Any = None
+    share: float = 1.0
+
+
+class SparkInputs:
+    """Nodes and edges on a cluster, checked.
+
+    Attributes
+    ----------
+    num_nodes, num_classes : int
+    has : frozenset of str
+    """
+
+    def __init__(self, spark: Any, tables: Tables, logits: bool = False):
+        self.spark, self.tables, self.nodes = spark, tables, tables.nodes
+        self._logits = check_flag(logits, "logits")
+        self._check_edges()
+        self.num_nodes, self.num_classes, self._width = self._check_nodes()
+        from pyspark.sql import functions as F
+
+        self._seed, self.nodes = self._with_links()
+        ends = tables.edges.select(
+            _link(F.col("src"), self._seed).alias("src"),
+            _link(F.col("dst"), self._seed).alias("dst"),
+        )
+        ends = ends.where("src != dst")
+        # Both ways, read once.
+        back = F.struct(F.col("dst").alias("src"), F.col("src").alias("dst"))
+        self.edges = ends.select(F.inline(F.array(F.struct("src", "dst"), back)))
+        self.has = frozenset(
+            name
+            for name, there in (("links", self._num_edges), ("similar", tables.has_features))
+            if there
+        )
+        self._few: Any = None
+        self._rows: dict[Part, Array] = {}
+        self._broadcast: dict[Similar, Any] = {}
+        self._heavy: np.ndarray | None = None
+        self._persisted: list[Any] = []
+
+    # -- checks ---------------------------------------------------------------------------------
+
+    def _check_edges(self) -> None:
+        from pyspark.sql import functions as F
+
+        counts = self.tables.edges.select(
+            F.count("*").alias("all"), F.count("src").alias("src"), F.count("dst").alias("dst")
+        ).first()
+        for name in ("src", "dst"):
+            if counts[name] < counts["all"]:
+                other = "dst" if name == "src" else "src"
+                row = self.tables.edges.where(F.col(name).isNull()).first()
+                raise SnapsError(
+                    f"{self.tables.title(name)} must not be null, got null where {other} is "
+                    f"{plainly(row[other])}"
+                )
+        self._num_edges = int(counts["all"])
+
+    def _check_nodes(self) -> tuple[int, int, int]:
+        """The number of nodes, of classes and of features."""
+        from pyspark.sql import functions as F
+
+        title = self.tables.titles[0]
+        with told():
+            found = (
+                self.nodes.mapInArrow(checker(title, self._logits), CHECKED)
+                .agg(
+                    F.min("problem").alias("problem"),
+                    *[f(name).alias(f"{f.__name__}_{name}") for f in (F.min, F.max)
+                      for name in ("classes", "width")],
+                )
+                .first()
+            )  # fmt: skip
+        if found["problem"]:
+            raise SnapsError(found["problem"])
+        if found["max_classes"] is None:
+            raise SnapsError(f"{title} must hold at least one node, got none")
+        for name, column in (("classes", "probs"), ("width", "features")):
+            low, high = found[f"min_{name}"], found[f"max_{name}"]
+            if low != high:
+                row = self.nodes.where(F.size(column) == low).select("id").first()
+                raise SnapsError(
+                    f"{self.tables.title(column)} must have lists of equal length ({high}), "
+                    f"got {low} for id {plainly(row['id'])}"
+                )
+        again = self.nodes.groupBy("id").count().where("count > 1").first()
+        if again is not None:
+            raise SnapsError(
+                f"{self.tables.title('id')} must be unique, "
+                f"got {plainly(again['id'])} twice or more"
+            )
+        return self.nodes.count(), int(found["max_classes"]), int(found["max_width"])
+
+    def _with_links(self) -> tuple[int, Any]:
+        """Nodes with 64 bits that edges know them by: integers themselves, names hashed.
+
+        A seed under which two names have the same hash is not taken.
+        """
+        from pyspark.sql import functions as F
+
+        if not self.tables.text:
+            return -1, self.nodes.withColumn("link", F.col("id"))
+        for seed in range(8):
+            nodes = self.nodes.withColumn("link", _link(F.col("id"), seed))
+            if nodes.groupBy("link").count().where("count > 1").first() is None:
+                return seed, nodes
+        raise SnapsError(f"{self.tables.title('id')} must be names that hashing tells apart")
+
+    # -- few rows, on the driver ----------------------------------------------------------------
+
+    def ask_for(self, ids: np.ndarray) -> None:
+        """Of which nodes `rows` will be asked: all of their rows are made at once."""
+        self._ids = ids[np.argsort(node_keys(ids), kind="stable")]
+        self._keys = node_keys(self._ids)
+        self._few = self.spark.createDataFrame(pa.table({"id": pa.array(self._ids)}))
+        self._rows.clear()
+
+    def others(self, but: Keys, seed: int, count: int) -> Keys:
+        """The keys of so many random nodes that are not among some, in ascending order."""
+        found = self._smallest(count, seed, SHARES_STREAM, ["id"], but)
+        ids = found.column("id").combine_chunks()
+        names = np.array(ids.to_pylist(), str) if self.tables.text else ids.to_numpy()
+        self.ask_for(np.union1d(self._ids, names))
+        return np.sort(keys_of(ids))
+
+    def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
+        """Each part at its own nodes, (m, K)."""
+        new = list(dict.fromkeys(part for part, _ in asks if part not in self._rows))
+        if new:
+            self._rows |= self._collect(new)
+        return [self._rows[part][locate_keys(self._keys, keys)[0]] for part, keys in asks]
+
+    def _collect(self, parts: list[Part]) -> dict[Part, Array]:
+        """Parts of the few nodes, in the order of their keys."""
+
+        def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
+            tables = {f"part{i}": rows[part] for i, part in enumerate(parts)}
+            return pieces({"id": nodes.column("id")}, tables)
+
+        names = [f"part{i}" for i in range(len(parts))]
+        kind = "string" if self.tables.text else "long"
+        schema = ", ".join([f"id {kind}", *(f"{name} binary" for name in names)])
+        from pyspark.sql import functions as F
+
+        nodes = self.nodes.join(F.broadcast(self._few), "id", "left_semi")
+        links = self._few.select(_link(F.col("id"), self._seed).alias("link"))
+        # Their links may well be more than average.
+        asked = Asked(nodes, links, min(4 * len(self._ids) / self.num_nodes, 1.0))
+        with self.naming():
+            found = self.all(parts, finish, schema, asked).toArrow()
+        self.release()
+        place, here = locate_keys(self._keys, keys_of(found.column("id")))
+        out = {}
+        for name, part in zip(names, parts, strict=True):
+            table = np.empty((len(self._keys), self.num_classes))
+            table[place] = unpacked(found.column(name), np.float64)[here]
+            out[part] = table
+        return out
+
+    # -- all rows, where they are ---------------------------------------------------------------
+
+    def all(
+        self, parts: Sequence[Part], finish: Finish, schema: str, asked: Asked | None = None
+    ) -> Any:
+        """A DataFrame of what `finish` makes of the parts of nodes, all or those asked for.
+
+        Parameters
+        ----------
+        finish : takes nodes (link, id) and their parts, gives record batches
+        """
+        linked, twice = _hops(parts)
+        plain = tuple(dict.fromkeys([*filter(is_plain, parts), *linked]))
+        make = self._maker(plain)
+        asked = Asked(self.nodes) if asked is None else asked
+        if not linked:
+            return asked.nodes.mapInArrow(_finished(make, finish), schema)
+        base = asked.nodes.mapInArrow(
+            lambda batches: make(batches, "link", "id"), self._kept("link", "id")
+        )
+        sent = self._sent_twice(linked, asked) if twice else self._sent(linked, asked)
+        receive = _links.receiver(plain, linked, twice, finish, self._arrow(schema))
+        return self._meet(base, sent, receive, schema, self._buckets(asked.share))
+
+    def _maker(self, parts: tuple[Part, ...]) -> RowMaker:
+        over = {part.over for part in parts if isinstance(part, Mean)}
+        found = None
+        for each in over:
+            assert isinstance(each, Similar)
+            found = self._candidates(each)
+        threads = int(self.spark.conf.get("spark.task.cpus", "1"))
+        return RowMaker(parts, self._logits, found, threads)
+
+    def _kept(self, *names: str) -> str:
+        kinds = {"link": "long", "id": "string" if self.tables.text else "long"}
+        return ", ".join([*(f"{name} {kinds[name]}" for name in names), "table binary"])
+
+    def _arrow(self, schema: str) -> Any:
+        """A schema as Arrow has it."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructType
+
+        return to_arrow_schema(cast(StructType, StructType.fromDDL(schema)))
+
+    def _sent(self, parts: list[Part], asked: Asked) -> Any:
+        """What links bring: sums of rows."""
+        edges = self._into(asked.links)
+        sources = self._sources(parts, None if asked.links is None else edges)
+        buckets, heavy = self._buckets(asked.share), self._spread(asked.share)
+        return self._send(sources, edges, _links.FIRST, len(parts), buckets, heavy)
+
+    def _sent_twice(self, parts: list[Part], asked: Asked) -> Any:
+        """What links to links bring: sums of means, and the means themselves."""
+        from pyspark.sql import functions as F
+
+        edges, near = self._into(asked.links), None
+        if asked.links is not None:
+            near = edges.select(F.col("src").alias("link")).union(asked.links).distinct()
+        share = min(asked.share * max(self._num_edges / self.num_nodes, 1), 1.0)
+        reached, buckets, heavy = self._into(near), self._buckets(share), self._spread(share)
+        sources = self._sources(parts, None if near is None else reached)
+        first = self._send(sources, reached, _links.FIRST, len(parts), buckets, heavy)
+        nodes = self.nodes if near is None else self.nodes.join(near, "link", "left_semi")
+        make, schema = self._maker(tuple(parts)), self._kept("link")
+        base = nodes.mapInArrow(lambda batches: make(batches, "link"), schema)
+
+        def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
+            return _links.as_means(nodes, rows, parts)
+
+        receive = _links.receiver(parts, parts, False, finish, self._arrow(schema))
+        means = self._meet(base, first, receive, schema, buckets).persist()
+        self._persisted.append(means)
+        buckets, heavy = self._buckets(asked.share), self._spread(asked.share)
+        second = self._send(means, edges, _links.SECOND, len(parts), buckets, heavy)
+        own = means.select(
+            F.col("link").alias("dst"), F.lit(_links.MEANS).alias("hop"),
+            F.lit(1).cast("long").alias("count"), F.col("table").alias("sums"),
+        )  # fmt: skip
+        return second.union(own)
+
+    def release(self) -> None:
+        """Let go of what was kept on the executors."""
+        while self._persisted:
+            self._persisted.pop().unpersist()
+
+    def _into(self, targets: Any) -> Any:
+        """Edges into some nodes."""
+        if targets is None:
+            return self.edges
+        targets = targets.select(targets["link"].alias("dst"))
+        return self.edges.join(targets, "dst", "left_semi").select("src", "dst")
+
+    def _sources(self, parts: Sequence[Part], edges: Any) -> Any:
+        """Rows of the nodes that edges start from, or of all."""
+        from pyspark.sql import functions as F
+
+        nodes = self.nodes.select("link", "id", "probs")
+        if edges is not None:
+            starts = edges.select(F.col("src").alias("link")).distinct()
+            nodes = nodes.join(starts, "link", "left_semi")
+        make = self._maker(tuple(parts))
+        return nodes.mapInArrow(lambda batches: make(batches, "link"), self._kept("link"))
+
+    def _send(
+        self, sources: Any, edges: Any, hop: int, count: int, buckets: int, heavy: np.ndarray
+    ) -> Any:
+        """Sums of what sources send along edges, by target."""
+        from pyspark.sql import functions as F
+
+        bucket, rows = _bucket("src", buckets), np.empty((0, count * self.num_classes))
+        if len(heavy):
+            bucket = F.when(F.col("src").isin(heavy.tolist()), _bucket("dst", buckets)).otherwise(
+                bucket
+            )
+            some = F.col("link").isin(heavy.tolist())
+            found = sources.where(some).toArrow()
+            sources = sources.where(~some)
+            heavy = found.column("link").to_numpy()
+            rows = unpacked(found.column("table"), np.float64).reshape(len(heavy), rows.shape[1])
+        left = _placed(sources, _bucket("link", buckets), buckets)
+        right = _placed(edges, bucket, buckets)
+        send = _links.sender(hop, (heavy, rows))
+        return left.cogroup(right).applyInArrow(send, _links.SENT)
+
+    def _meet(self, base: Any, sent: Any, receive: Any, schema: str, buckets: int) -> Any:
+        left = _placed(base, _bucket("link", buckets), buckets)
+        right = _placed(sent, _bucket("dst", buckets), buckets)
+        return left.cogroup(right).applyInArrow(receive, schema)
+
+    def _buckets(self, share: float = 1.0) -> int:
+        """So many that each gets a few dozen megabytes, and every core a few of them."""
+        total = (2 * self._num_edges + self.num_nodes) * self.num_classes * 8
+        least = 2 * self.spark.sparkContext.defaultParallelism
+        return int(min(max(math.ceil(share * total / BUCKET_BYTES), least), MOST_BUCKETS))
+
+    def _spread(self, share: float) -> np.ndarray:
+        """Nodes whose edges are spread; to few targets, not even a hub has many."""
+        few = share < 1 and share * self.num_nodes < FEW_TARGETS
+        return np.empty(0, np.int64) if few else self.heavy_links()
+
+    def asked(self, condition: Any) -> Asked:
+        """The nodes for which a condition on columns holds.
+
+        Where they are few, their neighbours are all that is looked at.
+        """
+        nodes = self.nodes.where(condition)
+        share = nodes.count() / self.num_nodes
+        return Asked(nodes, nodes.select("link"), share) if share < 0.5 else Asked(nodes)
+
+    def heavy_links(self) -> np.ndarray:
+        """Nodes with more links than a bucket should hold, as a sample of the edges tells."""
+        from pyspark.sql import functions as F
+
+        if self._heavy is None:
+            total = 2 * self._num_edges
+            share = min(SAMPLED_EDGES / max(total, 1), 1.0)
+            ends = self.tables.edges.sample(share, seed=0) if share < 1 else self.tables.edges
+            ends = ends.select(F.explode(F.array("src", "dst")).alias("id"))
+            least = max(share * total / self._buckets() / 2, 100)
+            found = ends.groupBy("id").count().where(F.col("count") > least)
+            links = found.select(_link(F.col("id"), self._seed).alias("link")).toArrow()
+            self._heavy = np.sort(links.column("link").to_numpy())
+        return self._heavy
+
+    # -- candidates -----------------------------------------------------------------------------
+
+    def _candidates(self, over: Similar) -> Any:
+        """The nodes that may be similar ones, the same as on one machine, sent to everyone."""
+        if over not in self._broadcast:
+            count = self._count(over)
+            columns = ("id", "probs", "features")
+            found = self._smallest(count, 0, CANDIDATE_STREAM, columns, np.empty(0, np.uint64))
+            keys = keys_of(found.column("id"))
+            features = found.column("features").combine_chunks()
+            width = self._width
+            if width < 0:
+                width = self._sparse_width()
+            make = RowMaker((Probs(),), self._logits)
+            batch = found.combine_chunks().to_batches()[0]
+            known = Candidates(keys, make.make(batch)[0], features_of(features, width), width)
+            self._broadcast[over] = self.spark.sparkContext.broadcast(known)
+        return self._broadcast[over]
+
+    def _sparse_width(self) -> int:
+        from pyspark.sql import functions as F
+
+        top = self.nodes.select(F.max(F.array_max("features.indices"))).first()[0]
+        return 1 + (0 if top is None else int(top))
+
+    def _count(self, over: Similar) -> int:
+        """How many candidates there are to be."""
+        from pyspark.sql import functions as F
+
+        search = over.search
+        if over.k >= self.num_nodes:
+            raise SnapsError(
+                f"'k' must be smaller than the number of nodes {self.num_nodes}, got {over.k}"
+            )
+        if search.method == "approximate":
+            raise SnapsError("'neighbours' must be 'auto' or 'exact' on Spark, got 'approximate'")
+        if search.candidates is not None:
+            return min(search.candidates, self.num_nodes)
+        filled = self._width
+        if filled < 0:
+            filled = self.nodes.select(F.avg(F.size("features.indices"))).first()[0]
+        products, sent = self.num_nodes**2 * filled, self.num_nodes * filled * 8
+        if products > MOST_PRODUCTS or sent > MOST_SENT:
+            raise SnapsError(
+                f"'candidates' must be given on Spark for {self.num_nodes} nodes, such as "
+                "candidates=20000 (--candidates 20000): all are too many to be compared"
+            )
+        return self.num_nodes
+
+    def _smallest(
+        self, count: int, seed: int, stream: int, columns: Sequence[str], but: Keys
+    ) -> Any:
+        """The nodes with the smallest hashes that are not among some, in the order of keys."""
+        nodes = self.nodes.select(*columns)
+        share = (count + 8 * math.sqrt(count) + 16) / max(self.num_nodes - len(but), 1)
+        while True:
+            limit = np.uint64(min(int(share * 2.0**64), 2**64 - 1))
+
+            def pick(batches: Iterable[Any], limit: np.uint64 = limit) -> Iterator[Any]:
+                for batch in batches:
+                    keys = keys_of(batch.column("id"))
+                    few = (hashes(seed, keys, stream) <= limit) & ~np.isin(keys, but)
+                    yield batch.filter(pa.array(few))
+
+            found = nodes.mapInArrow(pick, nodes.schema).toArrow()
+            if len(found) >= count or share >= 1:
+                keys = keys_of(found.column("id"))
+                chosen = smallest(seed, keys, stream, count)
+                return found.take(pa.array(chosen[np.argsort(keys[chosen])]))
+            share *= 2
+
+    # -- errors ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Errors of the executors in one line; an end of an edge that is no node by its name."""
+        try:
+            with told():
+                yield
+        except SnapsError as error:
+            if str(error).startswith(_links.NO_NODE):
+                self._name_missing(error)
+            raise
+
+    def _name_missing(self, error: SnapsError) -> None:
+        from pyspark.sql import functions as F
+
+        ids = self.tables.nodes.select("id")
+        for name in ("src", "dst"):
+            ends = self.tables.edges.select(F.col(name).alias("id"))
+            lost = ends.join(ids, "id", "left_anti").first()
+            if lost is not None:
+                raise SnapsError(
+                    f"{self.tables.title(name)} must name nodes of the graph, "
+                    f"got {plainly(lost['id'])}"
+                ) from error
+
+
+def _link(column: Any, seed: int) -> Any:
+    from pyspark.sql import functions as F
+
+    return column if seed < 0 else F.xxhash64(F.lit(seed), column)
+
+
+def _bucket(name: str, count: int) -> Any:
+    from pyspark.sql import functions as F
+
+    return F.pmod(F.xxhash64(F.lit(1), F.col(name)), F.lit(count)).cast("int")
+
+
+def _placed(table: Any, bucket: Any, count: int) -> Any:
+    """A table with each row in the task of its bucket."""
+    return table.withColumn("bucket", bucket).repartitionById(count, "bucket").groupBy("bucket")
+
+
+def _hops(parts: Iterable[Part]) -> tuple[list[Part], bool]:
+    """What is sent over links, and whether it is sent on from there."""
+    sent: dict[Part, None] = {}
+    twice = False
+    for part in parts:
+        hops = 0
+        while isinstance(part, Mean) and isinstance(part.over, Links):
+            part, hops = part.of, hops + 1
+        if hops:
+            sent[part] = None
+        twice |= hops > 1
+    return list(sent), twice
+
+
+def _finished(make: RowMaker, finish: Finish) -> Any:
+    """Nodes whose parts need no links, from beginning to end."""
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch, rows in make.tables(batches):
+            yield from finish(batch, rows)
+
+    return run
+
+
+def check_fits(parts: Iterable[Part]) -> None:
+    """Whether this engine makes these parts."""
+    for part in parts:
+        while isinstance(part, Mean):
+            part = part.of
+        if isinstance(part, Own) and type(part.score) not in LIBRARY:
+            raise SnapsError(
+                f"'score' must be APS, RAPS, SAPS or THR on Spark, got {type(part.score).__name__}"
+            )
+        if not isinstance(part, (Own, Probs, Beliefs)):
+            raise SnapsError(f"'parts' must be among those that Spark makes, got {part!r:.40}")
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Complaints that executors raise, as the one line they are."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        for line in str(error).splitlines():
+            _, found, message = line.partition("SnapsError: ")
+            if found:
+                raise SnapsError(message) from error
+        raise

@@ -1,0 +1,386 @@
+"""Sets made on a cluster of several processes are those of one machine, to the last label."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+import snaps
+from snaps._errors import SnapsError
+from snaps._files import read_npz
+from snaps.datasets import make_graph
+from snaps.folder import read_folder, write_folder
+from snaps.graph import graph_from_arrays
+from snaps.kernels.aggregation import exact_sums, mean_of_sums, neighbour_mean
+from snaps.models import smoothed_regression
+
+NUM_NODES = 700
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+TRAIN, CALIB = np.arange(60), np.arange(60, 360)
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """Two executors in processes of their own, one core and 1 GiB each."""
+    pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("there is no Java, which Spark runs on")
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("snaps tests")
+        for name, value in {
+            "spark.executor.memory": "1g",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.log.level": "OFF",
+            # What pays off in long runs alone.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
+        }.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("graph"))
+
+
+def write(place, *, names=None, hub=0, roles=None, dense=False, classes=None):
+    """A graph folder; the first nodes train, some calibrate, and a hub has links to others."""
+    data = make_graph(NUM_NODES, 4, seed=3)
+    probs = smoothed_regression(data.graph, data.labels, TRAIN)
+    links = sp.coo_array(data.graph.adjacency).coords
+    links = np.hstack([links, [np.zeros(hub, int), np.arange(1, hub + 1)]])
+    features = data.graph.features.toarray() if dense else data.graph.features
+    graph = snaps.Graph(links, features, NUM_NODES, ids=names)
+    if roles is None:
+        roles = np.full(NUM_NODES, "", "U5")
+        roles[TRAIN], roles[CALIB] = "train", "calib"
+    labels = data.labels if classes is None else np.array(classes)[data.labels]
+    write_folder(place, graph, probs, labels, roles, classes=classes)
+    return place
+
+
+def frames(spark, folder):
+    from snaps.spark._session import read_frames
+
+    return read_frames(spark, Path(folder))
+
+
+def local(folder, method):
+    """What the engine of one machine says."""
+    data = read_folder(folder)
+    tune, known = data.tuning_and_known(method.uses_evidence)
+    method.calibrate(
+        data.graph, data.probs, data.labels, data.nodes("calib"),
+        tune if method.scorer().needs_tuning else None,
+        known_nodes=known if method.uses_evidence else None, classes=data.classes,
+    )  # fmt: skip
+    asked = data.nodes("test")
+    return method.predict_set(asked if asked.size else None)
+
+
+def by_id(table):
+    table = table.to_pydict()
+    return dict(zip(table["id"], table["labels"], strict=True))
+
+
+def assert_same(spark, folder, method, **options):
+    """The same weights, threshold, scores and sets, bit by bit."""
+    found = snaps.spark.predict_sets(spark, *frames(spark, folder), method, **options)
+    sets = local(folder, method)
+    want = dict(zip(sets.ids.tolist(), (one.tolist() for one in sets.labels()), strict=True))
+    assert found.weights == method.part_weights_
+    assert np.array_equal(found.threshold, method.threshold_)
+    assert found.score == method.score_
+    assert found.calib_ids.tolist() == method.calib_ids_.tolist()
+    assert found.tune_ids.tolist() == method.tune_ids_.tolist()
+    assert np.array_equal(found.calib_scores, method.calib_scores_)
+    assert by_id(found.sets.toArrow()) == want
+    assert len(want) > 100
+    return found
+
+
+# -- exact sums ----------------------------------------------------------------------------------
+
+
+def test_exact_means_depend_on_no_order_and_on_no_partition():
+    rng = np.random.default_rng(0)
+    table = rng.random((50, 3)) ** 8
+    near = rng.integers(0, 50, 400)
+    rows = sp.csr_array((np.ones(400), near, [0, 400]), shape=(1, 50))
+    other = sp.csr_array((np.ones(400), near[::-1].copy(), [0, 400]), shape=(1, 50))
+    mean = neighbour_mean(rows, table, table[:1], exact=True)
+    assert np.array_equal(mean, neighbour_mean(other, table, table[:1], exact=True))
+    assert np.allclose(mean, table[near].mean(axis=0), rtol=1e-14)
+    parts = [exact_sums(np.array([0, len(part)]), part, table) for part in np.split(near, [7, 90])]
+    assert np.array_equal(mean, mean_of_sums(sum(parts), np.array([400]), table[:1]))
+
+
+# -- the same sets -------------------------------------------------------------------------------
+
+
+def test_snaps_among_all_nodes(spark, folder):
+    found = assert_same(spark, folder, snaps.SNAPS(0.1))
+    assert set(found.weights) == {"own", "similar", "linked"}
+    assert found.num_nodes == NUM_NODES
+
+
+def test_snaps_among_candidates_with_names_classes_and_validation_nodes(spark, tmp_path):
+    names = np.array([f"n{(11 * i) % NUM_NODES}é" for i in range(NUM_NODES)])
+    roles = np.full(NUM_NODES, "", "U5")
+    roles[TRAIN], roles[CALIB], roles[360:500], roles[550:] = "train", "calib", "valid", "test"
+    write(tmp_path, names=names, roles=roles, dense=True, classes=["c", "a", "b", "d"])
+    method = snaps.SNAPS(0.1, score=snaps.RAPS(), candidates=90, class_conditional=True, seed=5)
+    assert_same(spark, tmp_path, method)
+
+
+def test_daps_with_a_hub_whose_edges_are_spread(spark, tmp_path, monkeypatch):
+    from snaps.spark import _engine
+
+    write(tmp_path, hub=200)
+    monkeypatch.setattr(_engine, "BUCKET_BYTES", 6000)
+    method = snaps.DAPS(0.1, score=snaps.THR())
+    found = assert_same(spark, tmp_path, method)
+    assert len(found.inputs.heavy_links()) >= 1
+
+
+def test_snaps_on_a_real_graph(spark, data_dir, tmp_path):
+    arrays = read_npz(data_dir / "cora_ml.npz")
+    graph, labels = graph_from_arrays(arrays, "cora_ml"), arrays["y"]
+    order = np.random.default_rng(0).permutation(len(labels))
+    roles = np.full(len(labels), "test", "U5")
+    roles[order[:140]], roles[order[140:1000]] = "train", "calib"
+    probs = smoothed_regression(graph, labels, order[:140])
+    write_folder(tmp_path, graph, probs, labels, roles)
+    assert_same(spark, tmp_path, snaps.SNAPS(0.05))
+
+
+def test_split_conformal_needs_no_links(spark, folder):
+    assert_same(spark, folder, snaps.SplitConformal(0.1, score=snaps.SAPS()))
+
+
+def test_pooled_with_the_parts_that_fit(spark, folder):
+    found = snaps.spark.predict_sets(
+        spark, *frames(spark, folder), snaps.Pooled(0.1, candidates=90)
+    )
+    parts = ("own", "linked", "two_hop", "similar")
+    method = snaps.Pooled(0.1, candidates=90, parts=parts)
+    sets = local(folder, method)
+    assert found.weights == method.weights_
+    assert found.threshold == method.threshold_
+    want = dict(zip(sets.ids.tolist(), (one.tolist() for one in sets.labels()), strict=True))
+    assert by_id(found.sets.toArrow()) == want
+
+
+def test_an_executor_that_dies_changes_nothing(spark, folder, tmp_path):
+    method = snaps.SNAPS(0.1, candidates=90)
+    found = snaps.spark.predict_sets(spark, *frames(spark, folder), method)
+    whole = by_id(found.sets.toArrow())
+    tracker = spark.sparkContext.statusTracker()
+    failed = []
+
+    def write_sets():
+        try:
+            found.write(str(tmp_path / "sets.parquet"))
+        except Exception as error:
+            failed.append(error)
+
+    work = threading.Thread(target=write_sets)
+    work.start()
+    killed = False
+    while work.is_alive() and not killed:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        if any(stage and stage.numActiveTasks for stage in stages):
+            os.kill(executors(spark)[0], signal.SIGKILL)
+            killed = True
+        time.sleep(0.02)
+    work.join()
+    assert killed and not failed
+    assert by_id(pq.read_table(tmp_path / "sets.parquet")) == whole
+
+
+def executors(spark):
+    """The processes of this application's executors."""
+    name = spark.sparkContext.applicationId
+    found = []
+    for place in Path("/proc").iterdir():
+        try:
+            words = (place / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        # The word of Java's main class tells the executor from what started it.
+        if name.encode() in words and b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in (
+            words
+        ):
+            found.append(int(place.name))
+    return sorted(found)
+
+
+# -- complaints ----------------------------------------------------------------------------------
+
+
+def broken(spark, folder, change):
+    """Complaint about nodes and edges that were changed."""
+    data = read_folder(folder)
+    nodes = {
+        "id": pa.array(data.graph.ids),
+        "probs": pa.array(data.probs.tolist(), pa.list_(pa.float64())),
+        "label": pa.array(data.labels),
+        "role": pa.array(data.roles.astype(str)),
+    }
+    edges = {"src": pa.array([1, 2, 3]), "dst": pa.array([2, 3, 4])}
+    change(nodes, edges)
+    made = [spark.createDataFrame(pa.table(columns)) for columns in (nodes, edges)]
+    with pytest.raises(SnapsError) as told:
+        snaps.spark.predict_sets(spark, *made, snaps.DAPS(0.1))
+    assert "\n" not in str(told.value)
+    return str(told.value)
+
+
+def row(column, place, value):
+    values = column.to_pylist()
+    values[place] = value
+    return pa.array(values, column.type)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda n, e: n.pop("probs"), "'nodes' must have a column 'probs', got id, label, role"),
+        (lambda n, e: n.update(id=pa.array(np.arange(NUM_NODES) / 2)),
+         "'nodes' column 'id' must be integers or strings, got double"),
+        (lambda n, e: e.update(src=pa.array(["1", "2", "3"])),
+         "'edges' column 'src' must be of the type of the nodes' ids (bigint), got string"),
+        (lambda n, e: e.update(dst=pa.array([2, None, 4])),
+         "'edges' column 'dst' must not be null, got null where src is 2"),
+        (lambda n, e: e.update(dst=pa.array([2, 3, 9999])),
+         "'edges' column 'dst' must name nodes of the graph, got 9999"),
+        (lambda n, e: n.update(probs=row(n["probs"], 77, [0.5, 0.5, 0.5, 0.5])),
+         "'nodes' column 'probs' must sum to 1 in each row, got 2 for id 77"),
+        (lambda n, e: n.update(probs=row(n["probs"], 78, None)),
+         "'nodes' column 'probs' must not be null, got null for id 78"),
+        (lambda n, e: n.update(probs=row(n["probs"], 79, [0.5, 0.5])),
+         "'nodes' column 'probs' must have lists of equal length (4), got 2 for id 79"),
+        (lambda n, e: n.update(role=row(n["role"], 80, "tester")),
+         "'nodes' column 'role' must be one of train, valid, tune, calib, test or empty, "
+         "got 'tester' for id 80"),
+        (lambda n, e: n.update(label=row(n["label"], 81, 7)),
+         "'nodes' column 'label' must lie from 0 to 3, or be -1 where unknown, got 7 for id 81"),
+        (lambda n, e: n.update(label=row(n["label"], 82, None)),
+         "'nodes' column 'label' must be given where the role is calib, got null for id 82"),
+        (lambda n, e: n.update(id=row(n["id"], 83, 84)),
+         "'nodes' column 'id' must be unique, got 84 twice or more"),
+    ],
+)  # fmt: skip
+def test_a_bad_table_is_told_in_one_line(spark, folder, change, told):
+    if told.endswith("9999"):
+        # Labelled nodes are looked at first: the edge goes to one of them.
+        def change(nodes, edges):
+            edges.update(src=pa.array([100, 2, 3]), dst=pa.array([9999, 3, 4]))
+
+    assert broken(spark, folder, change).startswith(told)
+
+
+def test_what_spark_does_not_do_is_told(spark, folder, monkeypatch):
+    from snaps.spark import _engine
+
+    class Own(snaps.THR):
+        pass
+
+    monkeypatch.setattr(_engine, "MOST_SENT", 100)
+    for method, told in (
+        (snaps.SNAPS(0.1), "'candidates' must be given on Spark for 700 nodes"),
+        (snaps.SNAPS(0.1, neighbours="approximate"), "'neighbours' must be 'auto' or 'exact'"),
+        (snaps.DAPS(0.1, score=Own()), "'score' must be APS, RAPS, SAPS or THR on Spark, got Own"),
+        (snaps.Pooled(0.1, parts=["own", "context"]), "'parts' must be among own, linked"),
+    ):
+        with pytest.raises(SnapsError, match="^" + told.replace("(", r"\(")):
+            snaps.spark.predict_sets(spark, *frames(spark, folder), method)
+
+
+def test_other_things_than_sessions_and_tables_are_told(spark):
+    with pytest.raises(SnapsError, match=r"^'spark' must be a SparkSession of this process"):
+        snaps.spark.predict_sets(None, None, None)
+    with pytest.raises(SnapsError, match=r"^'nodes' must be a Spark DataFrame, got NoneType"):
+        snaps.spark.predict_sets(spark, None, None)
+
+
+def test_missing_java_pyspark_and_masters_are_told(monkeypatch):
+    from snaps.spark import _session
+
+    with pytest.raises(SnapsError, match=r"^'--master' must be the address of a Spark master, got"):
+        with _session.session("spark://127.0.0.1:1"):
+            pass
+    with pytest.raises(SnapsError, match=r"^'--master' must be yarn, or start with spark://"):
+        with _session.session("somewhere"):
+            pass
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(SnapsError, match=r"^Spark needs Java 17 or newer, and there is none"):
+        with _session.session():
+            pass
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SnapsError, match=r"package 'pyspark'.*pip install 'snaps-cp\[spark\]'"):
+        with _session.session():
+            pass
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_same_sets(spark, folder, tmp_path):
+    common = [sys.executable, "-m", "snaps.cli", "predict", str(folder), "--alpha", "0.1"]
+    common += ["--candidates", "90", "--json", "--out"]
+    one, other = tmp_path / "local.parquet", tmp_path / "spark.parquet"
+    other.write_text("an older file goes")
+    subprocess.run([*common, str(one)], check=True, capture_output=True)
+    spark_only = ["--engine", "spark", "--master", "local[1]"]
+    quick = {"spark.driver.extraJavaOptions": QUICK, "spark.sql.codegen.wholeStage": "false"}
+    settings = "".join(f"{name} {value}\n" for name, value in quick.items())
+    (tmp_path / "spark-defaults.conf").write_text(f"{settings}spark.sql.shuffle.partitions 2\n")
+    done = subprocess.run(
+        [*common, str(other), *spark_only], capture_output=True, text=True,
+        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert by_id(pq.read_table(other)) == by_id(pq.read_table(one))
+    assert '"engine": "spark"' in done.stdout
+    assert not list(tmp_path.glob(".spark*"))
+
+
+def test_the_command_refuses_what_only_one_machine_does(folder, tmp_path, capsys):
+    from snaps.cli import main
+
+    for options, told in (
+        (["--engine", "spark", "--weighted"], "'--weighted' must be left out with --engine spark"),
+        (["--engine", "spark", "--out", "x.csv"], "'--out' must end in .parquet"),
+        (["--master", "local[1]"], "--master"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["predict", str(folder), "--out", str(tmp_path / "s.parquet"), *options])
+        assert left.value.code == 2
+        assert told in capsys.readouterr().err
