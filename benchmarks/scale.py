@@ -139,6 +139,8 @@ def aggregation(nodes: int, entries: int, classes: int = 47) -> Row:
     table = rng.random((nodes, classes))
     neighbour_mean(matrix[:10], table, table[:10])
     ours, ours_cpu = _timed(lambda: neighbour_mean(matrix, table))
+    neighbour_mean(matrix[:10], table, table[:10], exact=True)
+    exact, exact_cpu = _timed(lambda: neighbour_mean(matrix, table, exact=True))
     double = matrix.astype(np.float64)
     scipy, scipy_cpu = _timed(lambda: double @ table, 2)
     parts = (torch.from_numpy(part) for part in (double.indptr, double.indices, double.data))
@@ -162,11 +164,13 @@ def aggregation(nodes: int, entries: int, classes: int = 47) -> Row:
         "nodes": f"{nodes:,}",
         "entries": f"{len(indices):,}",
         "snaps s": ours,
+        "exact sums s": exact,
         "SciPy s": scipy,
         "torch s": theirs,
         "DuckDB s": sql,
         "SciPy / snaps": scipy / ours,
         "torch / snaps": theirs / ours,
+        "exact / snaps, cpu": exact_cpu / ours_cpu,
         "SciPy / snaps, cpu": scipy_cpu / ours_cpu,
         "torch / snaps, cpu": theirs_cpu / ours_cpu,
         "snaps GB/s": gathered / ours / 1e9,

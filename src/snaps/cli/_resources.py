@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-# Measured: the interpreter, its libraries and what a search has at work; and a node's id, key,
+# Estimates: the interpreter, its libraries and what a search has at work; and a node's id, key,
 # label and role.
 _BASE, _A_NODE = 700 * 10**6, 120
 
