@@ -316,6 +316,13 @@ def test_a_table_that_says_otherwise_is_explained():
     )
 
 
+def test_a_table_outside_of_what_is_expected_is_explained():
+    rows = [(DEFAULT, 1.2, 0.5), ("other", 1.6, 0.4)]
+    assert note(rows).startswith("Note: the table has 1.200 for Pooled, outside of what")
+    assert note(rows, "classes") == note(rows)
+    assert note(rows, "singletons") == ""
+
+
 # ---- advise --------------------------------------------------------------------------------------
 
 

@@ -366,9 +366,13 @@ def test_shares_of_hundreds_of_classes_are_not_estimated_from_a_few_nodes():
     plain = snaps.Pooled(0.1, tuning_evidence=False, parts=("own", "similar"))
     plain.calibrate(graph, logits, labels, calib, tune, logits=True)
     cp = snaps.Pooled(0.1)
-    with pytest.warns(snaps.SnapsWarning, match="not like the others.*kept: they are too few"):
-        cp.calibrate(graph, logits, labels, calib, tune, logits=True)
+    cp.calibrate(graph, logits, labels, calib, tune, logits=True)  # drawn at random: no warning
     assert cp.predict_set().sizes.mean() < 1.1 * plain.predict_set().sizes.mean()
+    few = labels // 10  # fifty classes, and ten of them tune
+    tune, rest = np.flatnonzero(few < 10), np.flatnonzero(few >= 10)
+    logits = 4 * np.eye(50)[few] + random.normal(size=(500, 50))
+    with pytest.warns(snaps.SnapsWarning, match="not like the others.*kept: they are too few"):
+        snaps.Pooled(0.1).calibrate(graph, logits, few, rest[:200], tune, logits=True)
 
 
 def test_fair_tuning_nodes_are_rarely_called_unlike():
@@ -379,6 +383,30 @@ def test_fair_tuning_nodes_are_rarely_called_unlike():
         for nodes in (random.choice(4000, 80, replace=False) for _ in range(1000))
     )
     assert calls <= 10
+
+
+@pytest.mark.parametrize(("tune", "others", "classes"), [(500, 500, 15), (500, 250, 7)])
+def test_fair_tuning_nodes_are_rarely_called_unlike_where_the_others_are_few(tune, others, classes):
+    """The mean of few others strays by itself."""
+    random = np.random.default_rng(5)
+    table = random.dirichlet(np.full(classes, 0.05), tune + others)
+    calls = 0
+    for trial in range(100):
+        random.shuffle(table)
+        calls += _shares.unlike(table[:tune], table[tune:], np.arange(tune, dtype=np.uint64), trial)
+    assert calls <= 3
+
+
+def test_no_tuning_nodes_and_features_of_zeros(case):
+    """Nobody tunes, or nobody is similar to anybody: known nodes are evidence all the same."""
+    graph, probs, labels, pool = case
+    known, calib = pool[:50], pool[50:250]
+    with pytest.warns(snaps.SnapsWarning, match="0 nodes are too few to tune on"):
+        cp = snaps.Pooled(0.1).calibrate(graph, probs, labels, calib[:12], known_nodes=known)
+    assert not len(cp.tune_nodes_) and np.isfinite(cp.scores_).all()
+    empty = snaps.Graph(graph.adjacency, np.zeros((graph.num_nodes, 3)))
+    cp = snaps.Pooled(0.1).calibrate(empty, probs, labels, calib, known_nodes=known)
+    assert np.isfinite(cp.scores_).all()
 
 
 # ---- the law -------------------------------------------------------------------------------------

@@ -82,6 +82,8 @@ def in_order(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 def locate_keys(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where nodes with these keys stand among all, and which of them are there at all."""
+    if not len(keys):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     ascending = bool((keys[1:] > keys[:-1]).all())
     if ascending and keys[0] == 0 and keys[-1] == len(keys) - 1:  # positions
         found = np.flatnonzero(wanted < len(keys))

@@ -23,7 +23,8 @@ FEWEST = 5  # tuning nodes a class, on average: with fewer their own shares are 
 def unlike(tuning: np.ndarray, others: np.ndarray, keys: Keys, seed: int) -> bool:
     """Whether the mean probabilities of tuning nodes (t, K) are not those of the others (m, K).
 
-    Compared with as many of the others, drawn again and again by the tuning nodes' `keys`.
+    Compared with as many of the others, drawn again and again by the tuning nodes' `keys`. Those
+    stray from a mean that they belong to; the tuning nodes from one that strays itself.
     """
     if not len(tuning) or not len(others):
         return False
@@ -33,7 +34,7 @@ def unlike(tuning: np.ndarray, others: np.ndarray, keys: Keys, seed: int) -> boo
         [_distance(others[places].mean(axis=0), usual) for places in _places(draws, len(others))]
     )
     limit = chance.mean() + BEYOND_CHANCE * chance.std()
-    return _distance(tuning.mean(axis=0), usual) > limit
+    return _distance(tuning.mean(axis=0), usual) > limit * np.sqrt(1 + len(tuning) / len(others))
 
 
 def _places(draws: np.ndarray, count: int) -> np.ndarray:

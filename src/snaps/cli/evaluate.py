@@ -174,6 +174,25 @@ def _note(rows: list[dict[str, Any]], advice: Advice) -> str:
 
     key = GOALS[advice.goal]
     (mine,) = (row for row in rows if row["method"] == advice.name)
+    notes = _beside(rows, mine, key, advice), _outside(mine, key, advice)
+    return "\n".join(filter(None, notes))
+
+
+def _outside(mine: dict[str, Any], key: str, advice: Advice) -> str:
+    """Say so when the table is not where the recommendation expects it."""
+    key = key if key in mine else "size"
+    told = advice.rows[0]
+    if told[f"{key}_low"] <= mine[key] <= told[f"{key}_high"]:
+        return ""
+    return (
+        f"Note: the table has {mine[key]:.3f} for {advice.name}, outside of what the "
+        f"recommendation expects. It knows {len(advice.comparison.keys)} tuning nodes alone; "
+        "nodes of role valid, taken where none has role tune, may be unlike the others."
+    )
+
+
+def _beside(rows: list[dict[str, Any]], mine: dict[str, Any], key: str, advice: Advice) -> str:
+    """Say so when the table has another method ahead."""
     if key not in mine:
         least = min(rows, key=lambda row: row["size"])
         if least is mine:
