@@ -580,6 +580,8 @@ def test_nodes_that_trained_are_not_reported_on(run, tmp_path):
     [
         (("report", "nowhere", "--out", "r.html"), "cannot read 'nowhere': no such folder"),
         (("report", "g", "--out", "no/r.html"), "cannot write 'no/r.html': there is no folder"),
+        (("report", "g", "--out", "-"), "'--out' must name a file, got '-'"),
+        (("calibrate", "g", "--out", "-"), "'--out' must name a file, got '-'"),
         (("report", "g", "--out", "g"), "cannot write 'g': it is a folder"),
         (("report", "g", "--out", "g/nodes.parquet"), "'--out' must not be an input"),
         ((*REPORT, "--show", "ann"), "'--show' must name nodes of the folder, got 'ann'"),

@@ -17,7 +17,7 @@ import pytest
 
 import snaps
 from small import made
-from snaps.datasets import load
+from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
 from snaps.report._charts import percent
 from test_report import CALIB, HOSTILE, METHODS, TEST, calibrate, hostile
@@ -91,7 +91,7 @@ class Visit:
 
     def node(self):
         """The id of the node shown."""
-        return self.run("return document.querySelector('#node-heading span')?.textContent")
+        return self.run("return document.querySelector('#node-heading bdi')?.textContent")
 
     def until_node(self, name):
         self.until(f"document.querySelector('#node-heading')?.textContent === {f'Node {name}'!r}")
@@ -336,6 +336,35 @@ def test_names_that_try_to_be_markup_are_shown_as_text(driver, tmp_path):
         assert visit.run("return document.scripts.length") == 2
         assert visit.run("return document.querySelectorAll('main b, main i').length") == 0
         assert visit.run("return document.documentElement.scrollWidth") <= size[0]
+
+
+def test_names_written_from_right_to_left_do_not_turn_the_words_beside_them(driver, tmp_path):
+    case = made()
+    names = ["\u202eone", "\u202etwo", "\u05d0\u05d1"]
+    truth = np.array(names)[case.labels]
+    cp = snaps.SNAPS(0.1).calibrate(case.graph, case.probs, truth, CALIB, classes=names)
+    cp.report(tmp_path / "r.html", truth, TEST)
+    visit = Visit(driver, tmp_path / "r.html")
+    gaps = visit.run("""
+        const range = document.createRange();
+        return [...document.querySelectorAll('.about bdi')].map((name) => {
+          range.selectNodeContents(name.nextSibling);
+          return range.getBoundingClientRect().left - name.getBoundingClientRect().right;
+        });
+    """)
+    assert len(gaps) == 2 and min(gaps) > -1  # the words that follow a name stand right of it
+
+
+@pytest.mark.parametrize("width", [360, 320])
+def test_narrow_phones_need_no_sideways_scrolling(driver, tmp_path, width):
+    data = make_graph(3000, 6, homophily=0.7, degree=3, signal=1.5, seed=0)
+    training, calib, test = np.split(np.random.default_rng(0).permutation(3000), [120, 1120])
+    probs = smoothed_regression(data.graph, data.labels, training)
+    cp = snaps.SNAPS(0.05).calibrate(data.graph, probs, data.labels, calib)
+    cp.report(tmp_path / "r.html", data.labels, test)
+    visit = Visit(driver, tmp_path / "r.html", size=(width, 800))
+    assert "▼" in visit.text(".tables")
+    assert visit.run("return document.documentElement.scrollWidth") <= width
 
 
 # ---- Looking -------------------------------------------------------------------------------------

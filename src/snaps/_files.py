@@ -38,6 +38,12 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def check_named(path: Path) -> None:
+    """Refuse '-', which commands that write to standard output take for it."""
+    if str(path) == "-":
+        raise SnapsError("'--out' must name a file, got '-'")
+
+
 def _resolved(path: str | os.PathLike[str]) -> Path:
     """A path with links followed."""
     place = check_path(path)

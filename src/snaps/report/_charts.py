@@ -201,8 +201,11 @@ def whisker(one: Slice, lowest: float, promised: float) -> str:
         kind = "below" if one.below else "fine"
         marks.append(_rect(x(one.low), 3, x(one.high) - x(one.low), height - 6, "range"))
         marks.append(_line(x(promised), 0, x(promised), height, "promised"))
-        cx, cy = _n(x(one.coverage)), _n(height / 2)
-        marks.append(f'<circle cx="{cx}" cy="{cy}" r="4.5" class="dot {kind}"/>')
+        if one.coverage < lowest:  # further left than the cell reaches
+            marks.append(f'<path d="M0 {_n(height / 2)} l9 -5 v10 z" class="dot {kind}"/>')
+        else:
+            cx, cy = _n(x(one.coverage)), _n(height / 2)
+            marks.append(f'<circle cx="{cx}" cy="{cy}" r="4.5" class="dot {kind}"/>')
     return (
         f'<svg class="whisker" viewBox="0 0 {width} {height}" aria-hidden="true">'
         f"{''.join(marks)}</svg>"

@@ -59,7 +59,7 @@ def render(facts: Facts, explorer: Explorer, version: str) -> str:
         "data": explorer.data,
         "version": escape(version),
         "title": f"{escape(title)}: {escape(_headline(facts))}",
-        "overline": f"Prediction sets · {escape(facts.title or facts.method)}",
+        "overline": f"Prediction sets · <bdi>{escape(facts.title or facts.method)}</bdi>",
         "headline": escape(_headline(facts)),
         "promise": _promise(facts),
         "law": _law(facts),
@@ -351,6 +351,8 @@ def _slices(facts: Facts) -> str:
 def _weakest(facts: Facts) -> str:
     below = [one for one in facts.by_class if one.below]
     if not below:
+        if any(one.below for one in (*facts.by_degree, *facts.by_size)):
+            return "No class lies below its bar; other kinds of nodes do, marked ▼."
         return "No class lies below its bar."
     worst = min(below, key=lambda one: one.coverage or 0)
     count = "One class lies below its bar" if len(below) == 1 else (
@@ -358,7 +360,7 @@ def _weakest(facts: Facts) -> str:
     )  # fmt: skip
     assert worst.coverage is not None
     text = (
-        f"{count}; the weakest is <strong>{escape(worst.name)}</strong> with "
+        f"{count}; the weakest is <strong><bdi>{escape(worst.name)}</bdi></strong> with "
         f"{percent(worst.coverage)} of {_count(worst.n, 'node')}."
     )
     if facts.kind in ("calibration", "group"):

@@ -38,6 +38,9 @@
 
   const hash = (id) => "#node=" + encodeURIComponent(id);
 
+  /* A name beside other text: set apart, so that its direction of writing does not turn theirs. */
+  const name = (text) => make("bdi", { text });
+
   function short(text, most = 24) {
     return text.length > most ? text.slice(0, most - 1) + "…" : text;
   }
@@ -168,23 +171,26 @@
     list();
   }
 
+  /* The set of a node, or the beginning of it, for a cell. */
+  function some(place) {
+    const labels = labelsOf(place);
+    if (!labels.length) return ["empty"];
+    const names = labels.slice(0, 4).map((label) => name(short(nodes.classes[label], 20)));
+    const more = labels.length > 4 ? [` and ${labels.length - 4} more`] : [];
+    return [...names.flatMap((one, place) => (place ? [", ", one] : [one])), ...more];
+  }
+
   function list() {
     const rows = found.slice(first, first + PAGE).map((place) => {
-      const labels = labelsOf(place).map((label) => nodes.classes[label]);
       const truth = truthOf(place);
       const told = { hit: "✓ ", miss: "✗ ", unknown: "" }[outcome(place)];
-      const text = truth < 0 ? "not known" : told + short(nodes.classes[truth], 20);
-      const set = labels
-        .slice(0, 4)
-        .map((name) => short(name, 20))
-        .join(", ");
-      const more = labels.length > 4 ? ` and ${labels.length - 4} more` : "";
+      const text = truth < 0 ? ["not known"] : [told, name(short(nodes.classes[truth], 20))];
       const row = make(
         "tr",
         {},
         make("td", {}, link(place)),
-        make("td", { text: set ? set + more : "empty" }),
-        make("td", { class: outcome(place), text }),
+        make("td", {}, ...some(place)),
+        make("td", { class: outcome(place) }, ...text),
         make("td", { text: nodes.roles[nodes.role[place]] }),
       );
       if (place === current) row.setAttribute("aria-current", "true");
@@ -208,7 +214,7 @@
       "h3",
       { id: "node-heading", tabindex: "-1" },
       "Node ",
-      make("span", { text: id }),
+      name(id),
     );
     $("node").replaceChildren(
       heading,
@@ -232,15 +238,16 @@
       ["Role", nodes.roles[nodes.role[place]]],
       [
         "Classifier says",
-        `${nodes.classes[nodes.top[place]]} (${percent(nodes.sure[place] / STEPS)})`,
+        name(nodes.classes[nodes.top[place]]),
+        ` (${percent(nodes.sure[place] / STEPS)})`,
       ],
-      ["Truth", truth < 0 ? told : `${nodes.classes[truth]}: ${told}`],
+      ["Truth", ...(truth < 0 ? [told] : [name(nodes.classes[truth]), `: ${told}`])],
     ];
     if (nodes.degree) facts.push(["Links", nodes.degree[place].toLocaleString("en")]);
     if (nodes.groups) facts.push(["Group", nodes.groups[nodes.group[place]]]);
     const list = make("dl", { class: "about" });
-    for (const [name, text] of facts) {
-      list.append(make("div", {}, make("dt", { text: name }), make("dd", { text })));
+    for (const [term, ...told] of facts) {
+      list.append(make("div", {}, make("dt", { text: term }), make("dd", {}, ...told)));
     }
     return list;
   }
@@ -323,10 +330,10 @@
     const inside = holds(place, label);
     const limit = limitOf(place, label);
     const mixed = scoreOf("mixed", place, label);
-    const name = make(
+    const heading = make(
       "p",
       { class: "name" },
-      make("strong", { text: nodes.classes[label] }),
+      make("strong", {}, name(nodes.classes[label])),
       make("span", { class: "verdict", text: inside ? "in the set" : "out" }),
     );
     const bars = make("dl", { class: "bars" });
@@ -363,7 +370,7 @@
         `${number(mixed)} ${inside ? "≤" : ">"} ${number(limit)}`,
       ),
     );
-    return make("li", { class: inside ? "in" : "out" }, name, bars);
+    return make("li", { class: inside ? "in" : "out" }, heading, bars);
   }
 
   function line(name, track, text, weight) {
@@ -496,8 +503,6 @@
     const summary = `${many(all, words.replace(/s$/, ""), words)}, weight ${weight.toFixed(2)} together`;
     const body = make("tbody");
     for (const one of list) {
-      const labels = labelsOf(one.place).map((label) => short(nodes.classes[label], 20));
-      const more = labels.length > 4 ? ` and ${labels.length - 4} more` : "";
       body.append(
         make(
           "tr",
@@ -505,7 +510,7 @@
           make("td", {}, link(one.place)),
           make("td", { class: "n", text: percent(one.weight) }),
           make("td", { text: short(nodes.classes[nodes.top[one.place]], 20) }),
-          make("td", { text: labels.length ? labels.slice(0, 4).join(", ") + more : "empty" }),
+          make("td", {}, ...some(one.place)),
         ),
       );
     }
@@ -563,11 +568,11 @@
       current = -1;
       const text =
         nodes.carried < nodes.total
-          ? `There is no node ${short(id, 60)} among the ${nodes.carried.toLocaleString("en")} of ${nodes.total.toLocaleString("en")} nodes that this file carries. Ask for it by name when the report is written: --show, or show= in Python.`
-          : `There is no node ${short(id, 60)} in this graph.`;
+          ? ` among the ${nodes.carried.toLocaleString("en")} of ${nodes.total.toLocaleString("en")} nodes that this file carries. Ask for it by name when the report is written: --show, or show= in Python.`
+          : " in this graph.";
       $("node").replaceChildren(
         make("h3", { id: "node-heading", tabindex: "-1", text: "No such node" }),
-        make("p", { role: "alert", text }),
+        make("p", { role: "alert" }, "There is no node ", name(short(id, 60)), text),
       );
       list();
     }
