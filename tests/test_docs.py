@@ -37,6 +37,7 @@ NEEDS = {
 REAL_DATA = {"reproducing.md"}
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TOOK = re.compile(r"^took .* of memory\n", re.MULTILINE)  # differs from run to run
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -102,7 +103,7 @@ def test_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys, 
             else:
                 assert kind == "sh", f"{where} is neither python, sh, console nor text"
                 run_commands(code)
-        printed = "".join(capsys.readouterr())
+        printed = TOOK.sub("", "".join(capsys.readouterr()))
         if after and os.environ.get("SNAPS_REFRESH"):
             if " ".join(after[2].split()) != " ".join(printed.split()):
                 anew.append((*after.span(2), wrapped(printed)))
