@@ -19,7 +19,7 @@ from snaps._evidence import Evidence
 from snaps._inputs import Inputs
 from snaps._parts import Context
 from snaps._randomness import node_keys
-from snaps.datasets import make_graph
+from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
 
 SEED = 20251
@@ -353,6 +353,25 @@ def test_tuning_nodes_that_are_balanced_where_the_graph_is_not(imbalance):
         snaps.Pooled().calibrate(
             data.graph, probs, data.labels, drawn[100:600], drawn[:100], known_nodes=train
         )
+
+
+@pytest.mark.parametrize("name", ["amazon_photo", "amazon_computers"])
+def test_balanced_tuning_nodes_on_real_graphs(name, data_dir):
+    data = load(name, data_dir=data_dir)
+    order = np.random.default_rng(0).permutation(len(data.labels))
+    by_class = [order[data.labels[order] == y] for y in range(data.num_classes)]
+    train = np.concatenate([nodes[:20] for nodes in by_class])
+    valid = np.concatenate([nodes[20:40] for nodes in by_class])
+    pool = np.setdiff1d(order, np.concatenate([train, valid]))
+    probs = smoothed_regression(data.graph, data.labels, train)
+    near = snaps.similarity_graph(data.graph.features, 20, ids=data.graph.keys)
+    arguments = data.graph, probs, data.labels, pool, 1000, 20, 0, near
+    thirds = snaps.evaluate_splits(snaps.SNAPS(weights=(1 / 3, 1 / 3)), *arguments)
+    with pytest.warns(snaps.SnapsWarning, match="tuning nodes are not like the others"):
+        mine = snaps.evaluate_splits(
+            snaps.Pooled(), *arguments, tune_nodes=valid, known_nodes=train
+        )
+    assert mine["size"].mean() < 1.02 * thirds["size"].mean()
 
 
 def test_shares_of_hundreds_of_classes_are_not_estimated_from_a_few_nodes():
