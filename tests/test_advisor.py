@@ -479,3 +479,14 @@ def test_the_trial_of_the_advice(tmp_path, monkeypatch):
     )
     assert {path.suffix for path in render.write(result, tmp_path)} == {".json", ".csv", ".md"}
     assert trial.build("advice", None, setting, track)["rows"] == result["rows"]
+
+
+def test_methods_of_another_level_compete_at_the_one_asked_for():
+    data = make_graph(400, 3, seed=0)
+    probs = smoothed_regression(data.graph, data.labels, np.arange(40))
+    mine = {"mine": snaps.SNAPS(0.3, k=5)}
+    advice = snaps.advise(
+        data.graph, probs, data.labels, np.arange(40, 240), alpha=0.1, methods=mine
+    )
+    assert advice.method == snaps.SNAPS(0.1, k=5)
+    assert mine["mine"].alpha == 0.3

@@ -6,6 +6,7 @@ guarantee.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -125,7 +126,8 @@ def advise(
     known_nodes : array of positions, or mask (n,), optional
         Evidence for `Pooled`.
     methods : mapping of names to estimators, optional
-        Who competes; by default all of this library's, some with class thresholds.
+        Who competes; by default all of this library's, some with class thresholds. One with
+        another alpha competes, and is recommended, as a copy with this one.
     k : int
         Number of similar nodes.
     seed : int
@@ -155,6 +157,7 @@ def advise(
         raise SnapsError(f"'methods' must map names to estimators, got {shown(methods)}")
     for one in competing.values():
         one.scorer()
+    competing = {name: _at(one, alpha) for name, one in competing.items()}
     inputs = most_demanding(competing.values()).read_inputs(graph, probs, similarity, logits)
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, tune_nodes, known_nodes=known_nodes,
@@ -176,6 +179,13 @@ def advise(
     return _recommend(
         Comparison(dict(competing), judged, nodes.keys, budget, inputs.num_classes), goal
     )
+
+
+def _at(method: Estimator, alpha: float) -> Estimator:
+    """The method at the level that is asked for, itself if that is its own."""
+    if check_alpha(method.alpha) == check_alpha(alpha):
+        return method
+    return copy.copy(method).set_params(alpha=alpha)
 
 
 def _check_goal(goal: Any) -> None:
