@@ -17,15 +17,17 @@ from snaps._errors import SnapsWarning
 
 _told: list[str] = []
 _announced: list[bool] = []
+# A way in from C, which nobody uses, would take a tenth of the time to compile.
+_PLAIN: Any = {"nogil": True, "no_cfunc_wrapper": True}
 
 
 def loop(function: Callable[..., Any]) -> Any:
     """Compile a loop over arrays, without the interpreter's lock."""
     try:
-        compiled = njit(nogil=True, cache=True)(function)
+        compiled = njit(cache=True, **_PLAIN)(function)
     except RuntimeError as error:  # there is no folder to keep it in
         _tell(error)
-        return njit(nogil=True)(function)
+        return njit(**_PLAIN)(function)
     held: Any = compiled
     held._cache = _Forgiving(held._cache)  # noqa: SLF001 - numba has no other door
     return compiled

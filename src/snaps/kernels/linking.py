@@ -61,7 +61,18 @@ def _sort_rows(first, last, indptr, indices, counts):
     """Sort each row and move what is new to its front."""
     for i in range(first, last):
         row, kept = indices[indptr[i] : indptr[i + 1]], 0
-        row.sort()
+        # Shell's sort: numpy's takes a second to compile.
+        gap = 1
+        while 3 * gap < len(row):
+            gap = 3 * gap + 1
+        while gap > 0:
+            for p in range(gap, len(row)):
+                value, place = row[p], p
+                while place >= gap and row[place - gap] > value:
+                    row[place] = row[place - gap]
+                    place -= gap
+                row[place] = value
+            gap //= 3
         for p in range(len(row)):
             if p == 0 or row[p] != row[p - 1]:
                 row[kept] = row[p]

@@ -84,7 +84,8 @@ def invert(rows, ptr, cols, vals, width):
     for i in rows:
         for p in range(ptr[i], ptr[i + 1]):
             index_ptr[cols[p] + 1] += 1
-    index_ptr = np.cumsum(index_ptr)
+    for c in range(width):  # numpy's cumsum takes a while to compile
+        index_ptr[c + 1] += index_ptr[c]
     ends = index_ptr[:-1].copy()
     index_rows, index_vals = np.empty(index_ptr[-1], np.uint32), np.empty(index_ptr[-1])
     for r in range(len(rows)):

@@ -21,7 +21,8 @@ def order_statistic(values, rank):
     above = len(values) - rank + 1
     if above > 32:
         return select(values.copy(), rank)
-    top = np.full(above, -np.inf)
+    top = np.empty(above)
+    top[:] = -np.inf
     for value in values:
         if value > top[0]:
             place = 1
@@ -50,9 +51,10 @@ def mixed_sizes(parts, labels, grid, rank, samples=None):
 @loop
 def _mixed_sizes(first, last, flat, num_classes, labels, grid, rank, samples, sizes):
     num_parts, n = len(flat), len(labels)
-    own, drawn = np.empty(n), np.empty(n)
+    own, drawn, scores = np.empty(n), np.empty(n), np.empty(n * num_classes)
     for g in range(first, last):
-        scores = grid[g, 0] * flat[0]
+        for entry in range(n * num_classes):
+            scores[entry] = grid[g, 0] * flat[0, entry]
         for part in range(1, num_parts):
             weight = grid[g, part]
             if weight != 0.0:
