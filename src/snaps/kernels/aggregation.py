@@ -6,9 +6,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps.kernels.compiling import loop
+from snaps.kernels.prefetching import prefetch
 from snaps.kernels.threads import in_shares
 
 _SHARE = 100_000  # numbers added up that are worth a thread
+_AHEAD = 8  # neighbours whose rows are asked for before their turn
+_LINE = np.uint64(8)  # numbers that memory hands out at once
 # Exact sums have two parts, multiples of these. Up to a sum of 2^25 nothing is rounded away.
 COARSE, FINE = 2.0**-28, 2.0**-57
 # Adding and taking away so much rounds to such a multiple.
@@ -39,17 +42,17 @@ def neighbour_mean(
     indptr = matrix.indptr[first : first + n + 1]
     numbers = max(int(indptr[-1]) - int(indptr[0]), n) * table.shape[1]
     share = _SHARE * n // max(numbers, 1) + 1
+    flat = np.ascontiguousarray(table).reshape(-1)
     if exact:
-        in_shares(_exact_mean, n, share, indptr, matrix.indices, table, own, out)
+        in_shares(_exact_mean, n, share, indptr, matrix.indices, flat, own, out)
     else:
-        flat = np.ascontiguousarray(table).reshape(-1)
         in_shares(_neighbour_mean, n, share, indptr, matrix.indices, matrix.data, flat, own, out)
     return out
 
 
 @loop
 def _neighbour_mean(first, last, indptr, indices, weights, table, own, out):
-    """Four neighbours at a time, added up in their order: one would wait for its memory."""
+    """Four neighbours at a time, added up in their order; others' rows are on their way."""
     num_classes = np.uint64(out.shape[1])  # unsigned places spare the test for wrap-around
     sums = np.empty(out.shape[1])
     for i in range(first, last):
@@ -57,6 +60,7 @@ def _neighbour_mean(first, last, indptr, indices, weights, table, own, out):
         sums[:] = 0.0
         entry, stop = indptr[i], indptr[i + 1]
         while entry + 4 <= stop:
+            _ask(entry + _AHEAD, indptr[last], indices, table, num_classes)
             one, two = np.float64(weights[entry]), np.float64(weights[entry + 1])
             three, four = np.float64(weights[entry + 2]), np.float64(weights[entry + 3])
             total = total + one + two + three + four
@@ -85,26 +89,60 @@ def _neighbour_mean(first, last, indptr, indices, weights, table, own, out):
 
 @loop
 def _exact_mean(first, last, indptr, indices, table, own, out):
-    num_classes = table.shape[1]
+    num_classes = out.shape[1]
     coarse, fine = np.empty(num_classes), np.empty(num_classes)
     for i in range(first, last):
         total = indptr[i + 1] - indptr[i]
-        _sum_exactly(indices[indptr[i] : indptr[i + 1]], table, coarse, fine)
+        _sum_exactly(indptr[i], indptr[i + 1], indptr[last], indices, table, coarse, fine)
         for y in range(num_classes):
             out[i, y] = (coarse[y] + fine[y]) / total if total else own[i, y]
 
 
 @loop
-def _sum_exactly(indices, table, coarse, fine):
-    """Sum up rows of a table in multiples of COARSE and of FINE."""
-    num_classes = table.shape[1]
-    for y in range(num_classes):
-        coarse[y] = fine[y] = 0.0
-    for j in indices:
+def _sum_exactly(entry, stop, end, indices, table, coarse, fine):
+    """Sum up rows of a flat table in multiples of COARSE and of FINE, four at a time as well."""
+    num_classes = np.uint64(len(coarse))
+    coarse[:] = 0.0
+    fine[:] = 0.0
+    while entry + 4 <= stop:
+        _ask(entry + _AHEAD, end, indices, table, num_classes)
+        a = np.uint64(indices[entry]) * num_classes
+        b = np.uint64(indices[entry + 1]) * num_classes
+        c = np.uint64(indices[entry + 2]) * num_classes
+        d = np.uint64(indices[entry + 3]) * num_classes
         for y in range(num_classes):
-            rounded = (table[j, y] + _TO_COARSE) - _TO_COARSE
-            coarse[y] += rounded
-            fine[y] += ((table[j, y] - rounded) + _TO_FINE) - _TO_FINE
+            one, two, three, four = table[a + y], table[b + y], table[c + y], table[d + y]
+            high_one, high_two = _rounded(one, _TO_COARSE), _rounded(two, _TO_COARSE)
+            high_three, high_four = _rounded(three, _TO_COARSE), _rounded(four, _TO_COARSE)
+            coarse[y] += (high_one + high_two) + (high_three + high_four)
+            fine[y] += (_rounded(one - high_one, _TO_FINE) + _rounded(two - high_two, _TO_FINE)) + (
+                _rounded(three - high_three, _TO_FINE) + _rounded(four - high_four, _TO_FINE)
+            )
+        entry += 4
+    while entry < stop:
+        a = np.uint64(indices[entry]) * num_classes
+        for y in range(num_classes):
+            high = _rounded(table[a + y], _TO_COARSE)
+            coarse[y] += high
+            fine[y] += _rounded(table[a + y] - high, _TO_FINE)
+        entry += 1
+
+
+@loop
+def _ask(entry, end, indices, table, num_classes):
+    """Ask for the rows of four neighbours."""
+    for later in range(entry, min(entry + 4, end)):
+        row = np.uint64(indices[later]) * num_classes
+        y = np.uint64(0)
+        while y < num_classes:
+            prefetch(table, row + y)
+            y += _LINE
+        prefetch(table, row + num_classes - np.uint64(1))
+
+
+@loop
+def _rounded(value, shift):
+    return (value + shift) - shift
 
 
 def exact_sums(indptr: np.ndarray, indices: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -113,16 +151,16 @@ def exact_sums(indptr: np.ndarray, indices: np.ndarray, table: np.ndarray) -> np
     As integers they can be added up in parts, in any order.
     """
     out = np.empty((len(indptr) - 1, 2 * table.shape[1]), np.int64)
-    _exact_sums(indptr, indices, table, out)
+    _exact_sums(indptr, indices, np.ascontiguousarray(table).reshape(-1), out)
     return out
 
 
 @loop
 def _exact_sums(indptr, indices, table, out):
-    num_classes = table.shape[1]
+    num_classes = out.shape[1] // 2
     coarse, fine = np.empty(num_classes), np.empty(num_classes)
     for i in range(len(indptr) - 1):
-        _sum_exactly(indices[indptr[i] : indptr[i + 1]], table, coarse, fine)
+        _sum_exactly(indptr[i], indptr[i + 1], indptr[-1], indices, table, coarse, fine)
         for y in range(num_classes):
             out[i, y], out[i, num_classes + y] = coarse[y] / COARSE, fine[y] / FINE
 
