@@ -1,42 +1,37 @@
 """Benchmarks, a table each: python -m benchmarks [data] [spark] [neighbours] [scale] [--full].
 
-All of them write docs/benchmarks.md."""
+Each table takes its place in docs/benchmarks.md as soon as it is measured."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import platform
+import re
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import (
-    pooled,
-    recalibration,
-    report,
-    similarity,
-    startup,
-    training,
-    tuning,
-)
-
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 
-Written by `make bench`. All of this was measured in one run on one machine ({cores} cores,
-{machine}), so read the ratios; seconds will differ on yours. Compile time is not counted.
+Written by `make bench`. The rows of a table were measured in one run on one machine ({cores} cores,
+{machine}), different tables not always on the same day, so read the ratios; seconds will differ on
+yours. Compile time is not counted.
 """
 
 Rows = list[dict[str, float | str]]
+Tables = Iterator[tuple[str, Callable[[], Rows]]]
 
 
 def show(title: str, rows: Rows) -> str:
     """Print rows as a table, and give them as Markdown."""
     table = Table(title=title, title_justify="left")
-    lines = [f"## {title}", "", "| " + " | ".join(rows[0]) + " |", "|---" * len(rows[0]) + "|"]
+    lines = ["| " + " | ".join(rows[0]) + " |", "|---" * len(rows[0]) + "|"]
     for name in rows[0]:
         table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
     for row in rows:
@@ -47,55 +42,78 @@ def show(title: str, rows: Rows) -> str:
     return "\n".join([*lines, ""])
 
 
-def _on_data(data_dir: Path) -> dict[str, Rows]:
-    return {
-        "Start-up": startup.run(),
-        "Tuning and 100 splits of SNAPS": tuning.run(data_dir),
-        "Similarity graph, k = 20": similarity.run(data_dir),
-        "Pooled evidence beside SNAPS": pooled.run(data_dir),
-        "Recalibration after 1 % new nodes": recalibration.run(data_dir),
-        "From a folder to a report": report.run(data_dir),
-        "Training beside PyTorch Geometric's layers": training.run(data_dir),
-    }
+def put(title: str, text: str) -> None:
+    """Replace a section of the page, or add it at the end."""
+    head = HEAD.format(cores=os.cpu_count(), machine=platform.machine())
+    sections = {"": head}
+    if PAGE.exists():
+        _, *old = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+        sections |= {part.partition("\n")[0]: f"## {part}".rstrip() + "\n" for part in old}
+    sections[title] = f"## {title}\n\n{text}"
+    PAGE.write_text("\n".join(sections.values()))
+
+
+def _on_data(data_dir: Path) -> Tables:
+    from benchmarks import pooled, recalibration, report, similarity, startup, training, tuning
+
+    yield "Start-up", startup.run
+    yield "Tuning and 100 splits of SNAPS", lambda: tuning.run(data_dir)
+    yield "Similarity graph, k = 20", lambda: similarity.run(data_dir)
+    yield "Pooled evidence beside SNAPS", lambda: pooled.run(data_dir)
+    yield "Recalibration after 1 % new nodes", lambda: recalibration.run(data_dir)
+    yield "From a folder to a report", lambda: report.run(data_dir)
+    yield "Training beside PyTorch Geometric's layers", lambda: training.run(data_dir)
+
+
+def _on_spark(data_dir: Path) -> Tables:
+    from benchmarks import spark
+
+    yield "Spark and the local engine", lambda: spark.agree(data_dir)
+    yield "Spark on one machine, executors of 1 GiB", lambda: spark.run(data_dir)
+    yield "Spark and a hub", lambda: spark.skew(data_dir)
+
+
+def _neighbours(full: bool) -> Tables:
+    from benchmarks import neighbours
+
+    size = "full" if full else "small"
+    yield "Approximate neighbours, k = 20", lambda: neighbours.run(size)
 
 
 def main() -> None:
-    """Run what is asked for; all of it writes the page."""
+    """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", nargs="*", metavar="data|spark|neighbours|scale")
     parser.add_argument("--data-dir", default=os.environ.get("SNAPS_DATA") or None)
     parser.add_argument("--full", action="store_true", help="large sizes: hours, and 16 GB of disk")
     parser.add_argument("--folder", type=Path, help="where large graphs are kept for another run")
+    parser.add_argument("--only", default="", help="only tables whose title has these words")
     chosen = parser.parse_args()
     which = chosen.which or ["data", "spark", "neighbours", "scale"]
     data_dir = chosen.data_dir
     if {"data", "spark"} & set(which) and (data_dir is None or not Path(data_dir).is_dir()):
         sys.exit("the benchmarks need the real graphs: set SNAPS_DATA to their folder")
-    parts = [HEAD.format(cores=os.cpu_count(), machine=platform.machine())]
-    if "data" in which:
-        parts += [show(title, rows) for title, rows in _on_data(Path(data_dir)).items()]
-    if "spark" in which:
-        from benchmarks import spark
+    for name in which:
+        for title, measure in _tables(name, chosen):
+            if chosen.only.lower() in title.lower():
+                table = show(title, measure())
+                full = " --full" if chosen.full and name in ("neighbours", "scale") else ""
+                said = f"`python -m benchmarks {name}{full}`, {time.strftime('%Y-%m-%d')}"
+                put(title, f"{table}\n{said}\n")
 
-        tables = {
-            "Spark and the local engine": spark.agree(Path(data_dir)),
-            "Spark on one machine, executors of 1 GiB": spark.run(Path(data_dir)),
-            "Spark and a hub": spark.skew(Path(data_dir)),
-        }
-        parts += [show(title, rows) for title, rows in tables.items()]
-    if "neighbours" in which:
-        from benchmarks import neighbours
 
-        rows = neighbours.run("full" if chosen.full else "small")
-        parts.append(show("Approximate neighbours, k = 20", rows))
-    if "scale" in which:
+def _tables(name: str, chosen: argparse.Namespace) -> Tables:
+    if name == "data":
+        return _on_data(Path(chosen.data_dir))
+    if name == "spark":
+        return _on_spark(Path(chosen.data_dir))
+    if name == "neighbours":
+        return _neighbours(chosen.full)
+    if name == "scale":
         from benchmarks import scale
 
-        tables = scale.run(chosen.full, chosen.folder)
-        parts += [show(title, rows) for title, rows in tables.items()]
-    if not chosen.which:
-        PAGE.write_text("\n".join(parts))
-        print(f"wrote {PAGE.relative_to(Path.cwd())}" if PAGE.is_relative_to(Path.cwd()) else PAGE)
+        return scale.tables(chosen.full, chosen.folder)
+    return sys.exit(f"no benchmarks are called {name!r}: data, spark, neighbours or scale")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-import snaps
-from benchmarks import made
+from benchmarks import limits, made
 from benchmarks.made import PRODUCTS, Shape
 from snaps.cli._resources import needed
 from snaps.kernels.aggregation import neighbour_mean
@@ -191,32 +190,6 @@ def growth(sizes: Sequence[int], root: Path) -> list[Row]:
     return rows
 
 
-def torchcp(nodes: int = 20_000) -> Row:
-    """What it takes to hold all n x n cosines, as TorchCP and the authors' code do."""
-    import torch
-
-    torch.set_num_threads(num_threads())
-    features = torch.randn(nodes, PRODUCTS.features)
-    unit = features / features.norm(dim=1, keepdim=True)
-
-    def theirs() -> None:
-        cosines = unit @ unit.T
-        cosines.fill_diagonal_(0)
-        cosines.topk(20, dim=1)
-
-    seconds = _best(theirs, 1)
-    ours = _best(lambda: snaps.similarity_graph(features.numpy(), 20), 1)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "nodes": f"{nodes:,}",
-        "n x n cosines GB": 4 * nodes**2 / 1e9,
-        "n x n s": seconds,
-        "snaps s": ours,
-        "stops here at nodes": f"{int((memory / 4) ** 0.5):,}",
-        "GB at Products' shape": 4 * PRODUCTS.nodes**2 / 1e9,
-    }
-
-
 def capacity() -> list[Row]:
     """How many nodes of Products' shape a machine takes, by the formula of `snaps predict`."""
 
@@ -269,25 +242,27 @@ def _memory(shape: Shape, **options: Any) -> tuple[int, int]:
     return needed(*numbers, 20, given=given, **options)
 
 
-def run(full: bool, folder: Path | None = None) -> dict[str, list[Row]]:
-    """All tables by title."""
+def tables(full: bool, folder: Path | None = None) -> Iterator[tuple[str, Callable[[], list[Row]]]]:
+    """Titles, and who makes the rows."""
     os.environ.setdefault("OMP_NUM_THREADS", str(num_threads()))
     with tempfile.TemporaryDirectory() as temporary:
         root = folder or Path(temporary)
         sizes = FULL if full else SMALL
         shape = PRODUCTS.scaled(sizes[-1])
-        big = root / str(sizes[-1])
-        made.write(root / "warm", PRODUCTS.scaled(3000))
-        predict(root / "warm", "--method", "pooled", "--neighbours", "approximate")
         entries = 25_000_000 if full else 2_000_000
-        tables = {
-            "Means over neighbours": [aggregation(entries // 50, entries)],
-            "From a folder to sets": pipeline(shape, big, {**WAYS, **POOLED}),
-            "Growth": growth(sizes, root),
-            "Nodes that a machine takes, in millions": capacity(),
-            "Memory of known graphs": examples(),
-            "All cosines in memory, as TorchCP has them": [torchcp(20_000 if full else 5_000)],
-        }
-        if full:
-            tables["Means over neighbours"].append(aggregation(PRODUCTS.nodes, 2 * PRODUCTS.edges))
-        return tables
+        links = [(entries // 50, entries)] + ([(shape.nodes, 2 * shape.edges)] if full else [])
+        yield "Means over neighbours", lambda: [aggregation(*each) for each in links]
+        warm(root)
+        big = root / str(sizes[-1])
+        yield "From a folder to sets", lambda: pipeline(shape, big, {**WAYS, **POOLED})
+        yield "Growth", lambda: growth(sizes, root)
+        yield "Nodes that a machine takes, in millions", capacity
+        yield "Memory of known graphs", examples
+        yield "Where TorchCP stops", lambda: limits.run(full)
+
+
+def warm(root: Path) -> None:
+    """Compile what the commands need."""
+    if not (root / "warm").exists():
+        made.write(root / "warm", PRODUCTS.scaled(3000))
+    predict(root / "warm", "--method", "pooled", "--neighbours", "approximate")

@@ -13,6 +13,8 @@ import scipy.sparse as sp
 
 import snaps
 import snaps.kernels.memory as memory
+from snaps import _regression
+from snaps._evidence import Evidence
 from snaps.cli import main
 from snaps.cli._resources import read_size, shown_size
 from snaps.datasets import make_graph
@@ -231,3 +233,31 @@ def test_what_is_no_size(folder, capsys, text):
     assert predict("--out", "x.parquet", "--memory", text) == 2
     rule = f"'--memory' must be a size such as 8GB or 500MB, got {text!r}"
     assert capsys.readouterr().err == f"snaps: error: {rule}\n"
+
+
+# ---- Linear models of many labels ----------------------------------------------------------------
+
+
+def test_a_regression_is_accumulated_in_blocks(monkeypatch, data):
+    """The same model whatever the blocks, and guesses that never saw the node's own label."""
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(300, 12)), rng.integers(3, size=300)
+    evidence = Evidence(np.arange(300), np.arange(300, dtype=np.uint64), labels)
+    whole = _regression.solve(lambda some: rows[some], 12, evidence, 3)
+    monkeypatch.setattr(_regression, "ROWS", 64)
+    parts = _regression.solve(lambda some: rows[some], 12, evidence, 3)
+    np.testing.assert_allclose(parts.coefficients, whole.coefficients, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(parts.left_out, whole.left_out, rtol=1e-10, atol=1e-12)
+    # Which ridge was chosen follows from the coefficients; then by brute force.
+    target = np.eye(3)[labels]
+
+    def fitted(rows, target, ridge):
+        return np.linalg.solve(rows.T @ rows + ridge * np.eye(12), rows.T @ target)
+
+    ridge = next(
+        r for r in _regression.RIDGES if np.allclose(fitted(rows, target, r), whole.coefficients)
+    )
+    for i in (0, 70, 299):
+        others = np.arange(300) != i
+        guess = rows[i] @ fitted(rows[others], target[others], ridge)
+        np.testing.assert_allclose(parts.left_out[i], guess, rtol=1e-8)

@@ -39,7 +39,7 @@ from snaps._parts import (
 )
 from snaps._progress import stage
 from snaps._randomness import SHARES_STREAM, locate_keys, smallest
-from snaps._regression import Solution, solve
+from snaps._regression import Solution, guessed, solve
 from snaps._similarity_update import extend
 from snaps.graph import Graph
 from snaps.kernels.memory import is_large, pieces, room
@@ -227,28 +227,54 @@ class Inputs:
     def _ridge(self, context: Context, evidence: Evidence) -> Solution:
         """The linear model from features in context, fitted at the nodes of the evidence."""
         places, found = locate_keys(self.keys, evidence.keys)
-        table = self.get(Summary())
-        rows = [self._reached(hops, table, places) for hops in self._hops(context)]
-        return solve(np.hstack(rows), evidence.some(found), self.num_classes)
+        table, hops = self.get(Summary()), self._hops(context)
+        linked = None
+        if self._large and len(hops) > 1:  # two steps from many nodes are everywhere
+            linked = self._mean_of(table, Links())
+
+        def rows(some: slice) -> Array:
+            near = places[some]
+            return np.hstack([self._reached(way, table, near, linked) for way in hops])
+
+        columns = len(hops) * table.shape[1]
+        return solve(rows, columns, evidence.some(found), self.num_classes)
 
     def _regressed(self, context: Context, coefficients: Array) -> Array:
         """The model's guesses for all nodes; classes are averaged over hops, not features."""
-        from snaps.kernels.aggregation import neighbour_mean
-
         table, hops = self.get(Summary()), self._hops(context)
-        out = np.zeros_like(self.probs)
+        out = room(self.probs.shape)
+        out[:] = 0
         for way, block in zip(hops, np.split(coefficients, len(hops)), strict=True):
-            guess = table @ block
+            guess = guessed(table, block)
             for over in reversed(way):
-                guess = neighbour_mean(self.get(over), guess)
-            out += guess
+                guess = self._mean_of(guess, over)
+            for some in pieces(self.num_nodes, 8 * self.num_classes):
+                out[some] += guess[some]
         return out
 
-    def _reached(self, way: Sequence[Over], table: Array, places: Array) -> Array:
-        """Rows of a table averaged along a way, at some places."""
+    def _mean_of(self, table: Array, over: Over) -> Array:
+        """The mean of a table over neighbours, for all nodes."""
+        from snaps.kernels.aggregation import neighbour_mean
+
+        matrix = self.get(over)
+        if matrix is None:
+            return table
+        out = room(table.shape)
+        for some in pieces(len(table), 8 * table.shape[1]):
+            out[some] = neighbour_mean(matrix, table, rows=some)
+        return out
+
+    def _reached(
+        self, way: Sequence[Over], table: Array, places: Array, linked: Array | None
+    ) -> Array:
+        """Rows of a table averaged along a way, at some places; `linked` is its mean over links."""
         if not way:
             return table[places]
-        return self._mean_rows(way[0], lambda some: self._reached(way[1:], table, some), places)
+        if linked is not None and way == [Links()]:
+            return linked[places]
+        return self._mean_rows(
+            way[0], lambda some: self._reached(way[1:], table, some, linked), places
+        )
 
     def _in_blocks(self, make: Callable[[slice], Array]) -> Array:
         """A table whose rows depend on themselves alone, made block by block if it is large."""
