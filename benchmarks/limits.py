@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import snaps
+from snaps.cli._resources import peak_memory
 from snaps.datasets import make_graph
 
 SMALL, FULL = (5_000, 10_000), (5_000, 10_000, 20_000, 40_000, 80_000)
@@ -72,7 +73,7 @@ def main(tool: str, nodes: int) -> None:
         else:
             peers.ours(subject, snaps.SNAPS(peers.ALPHA, weights=(1 / 3, 1 / 3)))
         seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20 * 1.073741824
+    peak = (peak_memory() or 0) / 1e9
     print(json.dumps({"seconds": seconds, "GB": peak}))
 
 

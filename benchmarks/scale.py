@@ -102,7 +102,9 @@ def pipeline(shape: Shape, folder: Path, ways: dict[str, Sequence[str]]) -> list
     return rows
 
 
-STAGES = ("reading", "similarity", "propagation", "tuning", "scores", "writing", "summary")
+STAGES = (
+    "reading", "similarity", "propagation", "regression", "tuning", "scores", "writing", "summary"
+)  # fmt: skip
 WAYS = {
     "SNAPS, {M} candidates": ("--candidates", "{M}"),
     "SNAPS, all nodes": ("--neighbours", "approximate"),
@@ -264,5 +266,5 @@ def tables(full: bool, folder: Path | None = None) -> Iterator[tuple[str, Callab
 def warm(root: Path) -> None:
     """Compile what the commands need."""
     if not (root / "warm").exists():
-        made.write(root / "warm", PRODUCTS.scaled(3000))
+        made.write(root / "warm", PRODUCTS.scaled(20_000))
     predict(root / "warm", "--method", "pooled", "--neighbours", "approximate")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 
 import snaps
 from benchmarks.data import load_graph
+from snaps.cli._resources import peak_memory
 from snaps.folder import read_folder, write_folder
 from snaps.models import smoothed_regression
 
@@ -198,7 +198,7 @@ def _local(folder: Path, out: str, method: Any) -> dict[str, Any]:
     )  # fmt: skip
     method.predict_set(data.nodes("test")).to_parquet(out)
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peak = (peak_memory() or 0) / 1e9
     said = _said(method.part_weights_, method.threshold_, method.calib_scores_)
     return {"seconds": seconds, "gigabytes": peak, **said}
 

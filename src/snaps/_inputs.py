@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any
 
@@ -209,14 +210,15 @@ class Inputs:
     def _propagated(self, over: Over, evidence: Sequence[Evidence]) -> list[Array]:
         """Several sets of known labels, propagated together."""
         matrix = self.get(over)
-        if self._large:
-            (each,) = evidence
-            start = room(self.probs.shape)
-            start[:] = 0
-            with stage("propagation"):
+        with stage("propagation"):
+            if self._large:
+                (each,) = evidence
+                start = room(self.probs.shape)
+                start[:] = 0
                 return [propagate_alone(matrix, with_certainty(start, self.keys, each))]
-        starts = [with_certainty(np.zeros_like(self.probs), self.keys, each) for each in evidence]
-        return propagate(matrix, starts)
+            zeros = (np.zeros_like(self.probs) for _ in evidence)
+            starts = map(with_certainty, zeros, repeat(self.keys), evidence)
+            return propagate(matrix, list(starts))
 
     def _hops(self, context: Context) -> list[list[Over]]:
         """The ways to a node's surroundings: itself, links, their links, the context graph."""
@@ -228,28 +230,32 @@ class Inputs:
         """The linear model from features in context, fitted at the nodes of the evidence."""
         places, found = locate_keys(self.keys, evidence.keys)
         table, hops = self.get(Summary()), self._hops(context)
-        linked = None
-        if self._large and len(hops) > 1:  # two steps from many nodes are everywhere
-            linked = self._mean_of(table, Links())
+        if len(hops) > 1:
+            self.get(context)
+        with stage("regression"):
+            linked = None
+            if self._large and len(hops) > 1:  # two steps from many nodes are everywhere
+                linked = self._mean_of(table, Links())
 
-        def rows(some: slice) -> Array:
-            near = places[some]
-            return np.hstack([self._reached(way, table, near, linked) for way in hops])
+            def rows(some: slice) -> Array:
+                near = places[some]
+                return np.hstack([self._reached(way, table, near, linked) for way in hops])
 
-        columns = len(hops) * table.shape[1]
-        return solve(rows, columns, evidence.some(found), self.num_classes)
+            columns = len(hops) * table.shape[1]
+            return solve(rows, columns, evidence.some(found), self.num_classes)
 
     def _regressed(self, context: Context, coefficients: Array) -> Array:
         """The model's guesses for all nodes; classes are averaged over hops, not features."""
         table, hops = self.get(Summary()), self._hops(context)
         out = room(self.probs.shape)
         out[:] = 0
-        for way, block in zip(hops, np.split(coefficients, len(hops)), strict=True):
-            guess = guessed(table, block)
-            for over in reversed(way):
-                guess = self._mean_of(guess, over)
-            for some in pieces(self.num_nodes, 8 * self.num_classes):
-                out[some] += guess[some]
+        with stage("regression"):
+            for way, block in zip(hops, np.split(coefficients, len(hops)), strict=True):
+                guess = guessed(table, block)
+                for over in reversed(way):
+                    guess = self._mean_of(guess, over)
+                for some in pieces(self.num_nodes, 8 * self.num_classes):
+                    out[some] += guess[some]
         return out
 
     def _mean_of(self, table: Array, over: Over) -> Array:
@@ -278,12 +284,13 @@ class Inputs:
 
     def _in_blocks(self, make: Callable[[slice], Array]) -> Array:
         """A table whose rows depend on themselves alone, made block by block if it is large."""
-        if not self._large:
-            return make(slice(0, self.num_nodes))
-        out = room(self.probs.shape)
-        for some in pieces(self.num_nodes, 8 * self.num_classes):
-            out[some] = make(some)
-        return out
+        with stage("scores"):
+            if not self._large:
+                return make(slice(0, self.num_nodes))
+            out = room(self.probs.shape)
+            for some in pieces(self.num_nodes, 8 * self.num_classes):
+                out[some] = make(some)
+            return out
 
     # -- rows -----------------------------------------------------------------------------------
 
@@ -403,7 +410,8 @@ class Inputs:
         """All scores; those of a large graph are made once, and without tables of means."""
         if not self._large:
             tables = {name: self.get(part) for name, part in parts.items()}
-            return scorer.combine(tables, self.keys)
+            with stage("scores"):
+                return scorer.combine(tables, self.keys)
         if self._scored is None or self._scored[0] is not scorer:
             table = self._combined(scorer, parts)
             table.flags.writeable = False
@@ -427,8 +435,7 @@ class Inputs:
             }
             return scorer.combine(rows, self.keys[some])
 
-        with stage("scores"):
-            return self._in_blocks(combine)
+        return self._in_blocks(combine)
 
 
 def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:

@@ -33,6 +33,7 @@ from snaps._parts import (
     Search,
     Similar,
 )
+from snaps._progress import stage
 from snaps._shares import FEWEST, MOST_OTHERS, moved_bias, unlike
 from snaps.calibration import enough
 from snaps.scores import Score, score_table, warn_untuned
@@ -166,7 +167,8 @@ class Pooling:
                 warn_untuned(len(tuning), "equal weights and no biases")
             else:
                 if fitted is None:
-                    weights, bias = fit_pool(logs, tuning)
+                    with stage("tuning"):
+                        weights, bias = fit_pool(logs, tuning)
                     fitted = self._towards_others(
                         engine, tuning, replace(plain, weights=weights, bias=bias)
                     )
