@@ -70,6 +70,7 @@ def _on_spark(data_dir: Path) -> Tables:
 
     yield "Spark and the local engine", lambda: spark.agree(data_dir)
     yield "Spark on one machine, executors of 1 GiB", lambda: spark.run(data_dir)
+    yield "A graph larger than an executor", lambda: spark.larger(data_dir)
     yield "Spark and a hub", lambda: spark.skew(data_dir)
 
 
@@ -78,6 +79,8 @@ def _neighbours(full: bool) -> Tables:
 
     size = "full" if full else "small"
     yield "Approximate neighbours, k = 20", lambda: neighbours.run(size)
+    yield "Approximate neighbours of awkward data", lambda: neighbours.awkward(full)
+    yield "Approximate neighbours of sparse rows", lambda: neighbours.sparse(full)
 
 
 def main() -> None:

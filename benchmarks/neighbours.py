@@ -9,6 +9,7 @@ from typing import Any
 
 import faiss
 import numpy as np
+import scipy.sparse as sp
 from pynndescent import NNDescent
 from sklearn.neighbors import NearestNeighbors
 
@@ -196,6 +197,82 @@ def run(size: str) -> list[Row]:
             for goal in RECALLS:
                 best = min(us[goal], ours(task, features, goal), key=lambda result: result[1])
                 rows.append(_row(f"{n:,} x {d}", kind, goal, best, them, exact))
+    return rows
+
+
+def awkward(full: bool) -> list[Row]:
+    """What zero rows, duplicates and one huge cluster cost beside clusters of a kind."""
+    n, d = (400_000, 64) if full else SIZES["small"][0]
+    rng = np.random.default_rng(0)
+    plain = clusters(n, d)
+    zeros, twice, huge = plain.copy(), plain.copy(), plain.copy()
+    zeros[rng.random(n) < 0.3] = 0
+    again = np.flatnonzero(rng.random(n) < 0.3)
+    twice[again] = twice[rng.integers(n, size=len(again))]
+    one = np.flatnonzero(rng.random(n) < 0.5)
+    huge[one] = plain[0] + 0.3 * rng.standard_normal((len(one), d), dtype=np.float32)
+    rows: list[Row] = []
+    kinds = {
+        "clusters": plain,
+        "30 % zero rows": zeros,
+        "30 % duplicates": twice,
+        "half in one tight cluster": huge,
+    }
+    _timed(lambda: snaps.similarity_graph(plain[:20_000], K, method="approximate"))
+    for kind, features in kinds.items():
+        graph, wall, cpu = min(
+            (
+                _timed(lambda f=features: snaps.similarity_graph(f, K, method="approximate"))
+                for _ in range(2)
+            ),
+            key=lambda each: each[1],
+        )
+        row: Row = {"nodes x features": f"{n:,} x {d}", "data": kind, "method": graph.method}
+        rows.append(row | {"recall": f"{graph.recall:.4f}", "snaps s": wall, "snaps cpu s": cpu})
+        rows[-1]["times clusters"] = wall / float(rows[0]["snaps s"])
+    return rows
+
+
+def bags(n: int, d: int, filled: int = 30) -> sp.csr_array:
+    """Sparse rows: most words from a topic of 300, common words by chance."""
+    rng = np.random.default_rng(0)
+    topic = rng.integers(max(n // 2000, 20), size=n)
+    own = np.random.default_rng(1).integers(d, size=(topic.max() + 1, 300))[topic]
+    picked = np.take_along_axis(own, rng.integers(300, size=(n, filled)), 1)
+    common = (d * rng.random((n, filled)) ** 3).astype(np.int64)
+    words = np.sort(np.where(rng.random((n, filled)) < 0.6, picked, common), axis=1)
+    rows = np.repeat(np.arange(n), filled)
+    table = sp.coo_array((np.ones(n * filled, np.float32), (rows, words.ravel())), (n, d)).tocsr()
+    table.data[:] = 1
+    return table
+
+
+def sparse(full: bool) -> list[Row]:
+    """Many sparse columns: approximate beside exact, which is timed on some of the rows."""
+    rows: list[Row] = []
+    for n, d in ((100_000, 10_000), (1_000_000, 10_000)) if full else ((20_000, 2000),):
+        table = bags(n, d)
+        few = np.sort(np.random.default_rng(1).choice(n, max(n // 100, 500), replace=False))
+        find = snaps.similarity_graph
+        find(table[:8000], K, method="approximate")
+        exact = (
+            _timed(lambda t=table, r=few, find=find: find(t, K, method="exact", rows=r))[1]
+            * n
+            / len(few)
+        )
+        graph, wall, cpu = _timed(lambda t=table, find=find: find(t, K, method="approximate"))
+        rows.append(
+            {
+                "nodes x features": f"{n:,} x {d:,}",
+                "entries": f"{table.nnz:,}",
+                "method": graph.method,
+                "recall": f"{graph.recall:.4f}",
+                "snaps s": wall,
+                "snaps cpu s": cpu,
+                "exact s (from 1 %)": exact,
+                "exact / approximate": exact / wall,
+            }
+        )
     return rows
 
 

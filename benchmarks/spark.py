@@ -40,27 +40,33 @@ SHORT = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 PART = 250_000  # nodes or edges a file
+WIDE = 47, 100  # classes and features of a graph that no executor holds
 
 
 def make_folder(
-    root: Path, num_nodes: int, *, links: int = LINKS, hub: float = 0.0, seed: int = 0
+    root: Path,
+    num_nodes: int,
+    *,
+    classes: int = NUM_CLASSES,
+    dim: int = NUM_FEATURES,
+    hub: float = 0.0,
 ) -> Path:
     """A made graph as a folder of part files; a hub takes edges from others, and adds none."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, NUM_CLASSES, num_nodes)
-    centres = rng.normal(size=(NUM_CLASSES, NUM_FEATURES))
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, classes, num_nodes)
+    centres = rng.normal(size=(classes, dim))
     order = np.argsort(labels, kind="stable")
-    starts = np.searchsorted(labels[order], np.arange(NUM_CLASSES + 1))
+    starts = np.searchsorted(labels[order], np.arange(classes + 1))
     for name in ("nodes", "edges"):
         (root / f"{name}.parquet").mkdir(parents=True)
     for part, start in enumerate(range(0, num_nodes, PART)):
         ids = np.arange(start, min(start + PART, num_nodes))
         own = labels[ids]
-        logits = rng.normal(size=(len(ids), NUM_CLASSES))
+        logits = rng.normal(size=(len(ids), classes))
         logits[np.arange(len(ids)), own] += 2
         probs = np.exp(logits)
         probs /= probs.sum(axis=1, keepdims=True)
-        features = centres[own] + 2 * rng.normal(size=(len(ids), NUM_FEATURES))
+        features = centres[own] + 2 * rng.normal(size=(len(ids), dim))
         roles = np.where(ids < 2000, "calib", "test")
         columns = {
             "id": pa.array(ids),
@@ -70,7 +76,7 @@ def make_folder(
             "role": pa.array(roles),
         }
         pq.write_table(pa.table(columns), root / "nodes.parquet" / f"{part}.parquet")
-    total, spokes = links * num_nodes, int(hub * num_nodes)
+    total, spokes = LINKS * num_nodes, int(hub * num_nodes)
     for part, start in enumerate(range(0, total, PART)):
         place = np.arange(start, min(start + PART, total))
         src = rng.integers(0, num_nodes, len(place))
@@ -112,6 +118,24 @@ def run(data_dir: Path, sizes: tuple[int, ...] = SIZES) -> list[dict[str, float 
     return rows
 
 
+def larger(data_dir: Path, size: int = SIZES[-1], workers: int = 2) -> list[dict[str, float | str]]:
+    """A graph that is larger than the memory of an executor."""
+    with tempfile.TemporaryDirectory() as room:
+        folder = make_folder(Path(room) / "graph", size, classes=WIDE[0], dim=WIDE[1])
+        small = make_folder(Path(room) / "small", SMALL, classes=WIDE[0], dim=WIDE[1])
+        local, spark = (measure(folder, w, f"{room}/{w}", first=small)[0] for w in (0, workers))
+        same = _sets(f"{room}/0-SNAPS") == _sets(f"{room}/{workers}-SNAPS")
+        held = size * (4 * sum(WIDE) + 16 * LINKS)
+        return [{
+            "graph": f"{size:,} nodes, {LINKS * size:,} edges, {WIDE[0]} classes",
+            "graph GB": held / 1e9, "an executor GB": 2**30 / 1e9,
+            "local s": local["seconds"], "local GB": local["gigabytes"],
+            f"{workers} workers s": spark["seconds"],
+            "shuffled bytes an edge": spark["shuffled"] / (LINKS * size),
+            "same sets": "yes" if same else "NO",
+        }]  # fmt: skip
+
+
 def skew(data_dir: Path, size: int = SKEWED) -> list[dict[str, float | str]]:
     """The same number of edges without and with one node that is linked to 30 % of all others."""
     rows = []
@@ -148,7 +172,7 @@ def agree(data_dir: Path) -> list[dict[str, float | str]]:
                     told[f"same {what}"] = "yes" if local[what] == spark[what] else "NO"
                 ours, theirs = (_sets(f"{room}/{workers}-{method}") for workers in (0, 2))
                 told |= {
-                    "sets": str(len(ours["id"])),
+                    "sets": str(len(ours)),
                     "same sets": "yes" if ours == theirs else "NO",
                 }
                 rows.append(told)
@@ -175,9 +199,9 @@ def measure(
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _sets(path: str) -> dict[int, list[int]]:
+def _sets(path: str) -> pa.Table:
     table = pq.read_table(path).sort_by("id")
-    return table.to_pydict()
+    return table.combine_chunks()
 
 
 def _method(name: str, candidates: int) -> Any:
