@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from snaps.kernels.threads import num_threads
 Row = dict[str, float | str]
 ROWS, COLUMNS = 512, 640  # of a tile that stays in the cache
 PART = 10  # the bare product is timed on one of so many rows
-SMALL, FULL = (10_000, 20_000, 40_000), (100_000, 250_000, 2_449_029)
+SMALL, FULL = (10_000, 20_000, 40_000), (250_000, 750_000, 2_449_029)
 M = 80_000
 PAPERS = Shape(111_059_956, 1_615_685_872, 128, 172)
 
@@ -74,32 +75,34 @@ def pipeline(shape: Shape, folder: Path, ways: dict[str, Sequence[str]]) -> list
     """One row per way to find neighbours: the command beside the bare product with M candidates."""
     if not folder.exists():
         made.write(folder, shape)
-    candidates = min(M, shape.nodes // 5)
     rows: list[Row] = []
     for name, options in ways.items():
-        before = bare_product(shape, candidates)
-        told = predict(folder, *(each.format(M=candidates) for each in options))
-        bare, bare_cpu = map(min, before, bare_product(shape, candidates))
-        seconds = told["seconds"]
-        recall = told["neighbours"].get("similar", {}).get("recall", 1.0)
-        rows.append(
-            {
-                "nodes": f"{shape.nodes:,}",
-                "edges": f"{shape.edges:,}",
-                "way": name.format(M=candidates),
-                "recall": recall,
-                **{stage: seconds.get(stage, 0.0) for stage in STAGES},
-                "total s": seconds["total"],
-                "bare product s": bare,
-                "ratio": seconds["total"] / bare,
-                "cpu s": told["cpu"],
-                "ratio, cpu": told["cpu"] / bare_cpu,
-                "GB": (told["peak_memory"] or 0) / 1e9,
-                "coverage": told["coverage"],
-            }
-        )
-        print(rows[-1], file=sys.stderr, flush=True)
+        rows.append(_measured(shape, folder, name, min(M, shape.nodes // 5), *options).copy())
     return rows
+
+
+@cache
+def _measured(shape: Shape, folder: Path, name: str, candidates: int, *options: str) -> Row:
+    before = bare_product(shape, candidates)
+    told = predict(folder, *(each.format(M=candidates) for each in options))
+    bare, bare_cpu = map(min, before, bare_product(shape, candidates))
+    seconds = told["seconds"]
+    row: Row = {
+        "nodes": f"{shape.nodes:,}",
+        "edges": f"{shape.edges:,}",
+        "way": name.format(M=f"{candidates:,}"),
+        "recall": told["neighbours"].get("similar", {}).get("recall", 1.0),
+        **{stage: seconds.get(stage, 0.0) for stage in STAGES},
+        "total s": seconds["total"],
+        "bare product s": bare,
+        "ratio": seconds["total"] / bare,
+        "cpu s": told["cpu"],
+        "ratio, cpu": told["cpu"] / bare_cpu,
+        "GB": (told["peak_memory"] or 0) / 1e9,
+        "coverage": told["coverage"],
+    }
+    print(row, file=sys.stderr, flush=True)
+    return row
 
 
 STAGES = (
@@ -180,15 +183,24 @@ def aggregation(nodes: int, entries: int, classes: int = 47) -> Row:
 
 
 def growth(sizes: Sequence[int], root: Path) -> list[Row]:
-    """The command from small to large graphs of the same shape; time per node and per edge."""
-    rows = []
+    """The command from small to large graphs of the same shape, with the same number of candidates.
+
+    Time per edge is that of reading and of means over neighbours, time per node all of it but
+    tuning.
+    """
+    candidates, rows = min(M, sizes[0] // 3), []
+    (name,) = (name for name in WAYS if "{M}" in name)
     for nodes in sizes:
-        shape = PRODUCTS.scaled(nodes)
-        (row,) = pipeline(shape, root / str(nodes), {"SNAPS, all nodes": WAYS["SNAPS, all nodes"]})
+        shape, folder = PRODUCTS.scaled(nodes), root / str(nodes)
+        if not folder.exists():
+            made.write(folder, shape)
+        row = _measured(shape, folder, name, candidates, *WAYS[name])
         edge = (row["reading"] + row["scores"]) / shape.edges * 1e9
-        rest = row["total s"] - row["reading"] - row["scores"] - row["tuning"]
-        row |= {"ns per edge": edge, "us per node": rest / nodes * 1e6}
-        rows.append(row)
+        node = (row["total s"] - row["tuning"]) / nodes * 1e6
+        rows.append({"nodes": row["nodes"], "edges": row["edges"], "way": row["way"]})
+        kept = ("reading", "similarity", "tuning", "scores", "writing", "total s", "GB")
+        rows[-1] |= {each: row[each] for each in kept}
+        rows[-1] |= {"ns per edge": edge, "us per node": node}
     return rows
 
 

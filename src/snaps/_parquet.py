@@ -137,7 +137,12 @@ class Columns:
         for name in names:
             if name not in self.types:
                 found = ", ".join(self.types) or "none"
-                raise SnapsError(f"{self.file} must have a column '{name}', got {found}")
+                one = (
+                    "a column 'probs', or columns 'p_<class>'"
+                    if name == "probs"
+                    else f"a column '{name}'"
+                )
+                raise SnapsError(f"{self.file} must have {one}, got {found}")
         self.check_memory(names)
 
     def _refuse_nulls(self, name: str, column: Any, first: int = 0) -> None:
