@@ -19,9 +19,11 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
+import snaps
 from benchmarks import limits, made
 from benchmarks.made import PRODUCTS, Shape
-from snaps.cli._resources import needed
+from snaps.cli._resources import needed, peak_memory
+from snaps.folder import read_folder
 from snaps.kernels.aggregation import neighbour_mean
 from snaps.kernels.threads import num_threads
 
@@ -204,6 +206,44 @@ def growth(sizes: Sequence[int], root: Path) -> list[Row]:
     return rows
 
 
+def splits(sizes: Sequence[int], root: Path) -> list[Row]:
+    """Tuning and 100 splits of all nodes, each size in a process of its own."""
+    rows = []
+    for nodes in sizes:
+        folder = root / str(nodes)
+        if not folder.exists():
+            made.write(folder, PRODUCTS.scaled(nodes))
+        command = [sys.executable, "-m", "benchmarks.scale", str(folder)]
+        root_ = Path(__file__).parents[1]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root_)
+        rows.append({"nodes": f"{nodes:,}", **json.loads(done.stdout)})
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def _splits(folder: Path) -> Row:
+    """SNAPS with few candidates, so that it is the splits that take time."""
+    data = read_folder(folder)
+    nodes = np.arange(data.graph.num_nodes)
+    method = snaps.SNAPS(0.05, candidates=2000)
+    seconds = []
+    for count in (1, 1, 101):  # compiles, then counts
+        began = time.perf_counter()
+        result = snaps.evaluate_splits(
+            method, data.graph, data.probs, data.labels, nodes, len(nodes) // 2, n_splits=count
+        )
+        seconds.append(time.perf_counter() - began)
+    return {
+        "calibration nodes": f"{len(nodes) // 2:,}",
+        "first split s": seconds[1],
+        "a further split s": (seconds[2] - seconds[1]) / 100,
+        "ns per node and split": (seconds[2] - seconds[1]) / 100 / len(nodes) * 1e9,
+        "GB": (peak_memory() or 0) / 1e9,
+        "coverage": float(result["coverage"].mean()),
+        "size": float(result["size"].mean()),
+    }
+
+
 def capacity() -> list[Row]:
     """How many nodes of Products' shape a machine takes, by the formula of `snaps predict`."""
 
@@ -270,6 +310,7 @@ def tables(full: bool, folder: Path | None = None) -> Iterator[tuple[str, Callab
         big = root / str(sizes[-1])
         yield "From a folder to sets", lambda: pipeline(shape, big, {**WAYS, **POOLED})
         yield "Growth", lambda: growth(sizes, root)
+        yield "100 splits of large graphs", lambda: splits(sizes, root)
         yield "Nodes that a machine takes, in millions", capacity
         yield "Memory of known graphs", examples
         yield "Where TorchCP stops", lambda: limits.run(full)
@@ -280,3 +321,7 @@ def warm(root: Path) -> None:
     if not (root / "warm").exists():
         made.write(root / "warm", PRODUCTS.scaled(20_000))
     predict(root / "warm", "--method", "pooled", "--neighbours", "approximate")
+
+
+if __name__ == "__main__":
+    print(json.dumps(_splits(Path(sys.argv[1]))))
