@@ -97,6 +97,7 @@ def test_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys, 
         where = f"{page.name}, block at line {line},"
         with warnings.catch_warnings():
             warnings.simplefilter("always", SnapsWarning)
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
             warnings.showwarning = lambda text, kind, *_: print(f"{kind.__name__}: {text}")
             if kind == "python":
                 exec(compile("\n" * line + code, page.name, "exec"), namespace)

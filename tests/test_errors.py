@@ -683,7 +683,8 @@ FOLDERS = {
         "id",
         None,
     ),
-    "nodes.parquet must have a column 'probs', or columns 'p_<class>', got id, label, role, features": (
+    "nodes.parquet must have a column 'probs', or columns 'p_<class>', "
+    "got id, label, role, features": (
         "nodes",
         "probs",
         None,

@@ -1,6 +1,6 @@
 """The formulas of the paper, one after the other, in plain Python.
 
-Nothing here is fast and nothing here knows the library: lists, `math` and `fractions` only, each
+Nothing here is fast and nothing here knows the library: the standard library only, each
 function short enough to lay beside the paper (sections 2 and 3, appendix "Algorithm overview") and
 beside `shared/paper/NOTES.md`. A table of scores is a list of rows, one row a node, one entry a
 label. Neighbours are a list of dicts, one dict a node: neighbour -> weight.
@@ -9,6 +9,7 @@ label. Neighbours are a list of dicts, one dict a node: neighbour -> weight.
 from __future__ import annotations
 
 import math
+import struct
 from fractions import Fraction
 
 # ---- Graphs ----------------------------------------------------------------------------------
@@ -97,6 +98,11 @@ def table(formula, probs, draws=None):
 # ---- Aggregation -----------------------------------------------------------------------------
 
 
+def shared(score):
+    """A score as neighbours read it: rounded to single precision."""
+    return struct.unpack("f", struct.pack("f", score))[0]
+
+
 def average(scores, rows):
     """D^-1 A S: the weighted mean of the neighbours' rows; the own row of a node without any."""
     result = []
@@ -106,7 +112,9 @@ def average(scores, rows):
             continue
         total = math.fsum(row.values())
         labels = range(len(scores[i]))
-        result.append([math.fsum(w * scores[j][y] for j, w in row.items()) / total for y in labels])
+        result.append(
+            [math.fsum(w * shared(scores[j][y]) for j, w in row.items()) / total for y in labels]
+        )
     return result
 
 

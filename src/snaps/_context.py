@@ -25,7 +25,7 @@ def propagate(matrix: sp.csr_array | None, starts: Sequence[np.ndarray]) -> list
     """Let mass flow along the rows of a matrix: f = 0.9 W f + 0.1 start, until it settles.
 
     Stops after 30 steps or when no entry moves by more than 1e-3. Several starts go through the
-    matrix together, each as far as it would alone.
+    matrix together, each as far as it would alone. What a step leaves is kept in float32.
     """
     from snaps.kernels.aggregation import neighbour_mean
 
@@ -33,10 +33,9 @@ def propagate(matrix: sp.csr_array | None, starts: Sequence[np.ndarray]) -> list
     open_ = list(range(len(done)))
     for _ in range(STEPS):
         moved = FROM_NEIGHBOURS * neighbour_mean(matrix, np.hstack([done[i] for i in open_]))
-        for i, mass in zip(open_, np.split(moved, len(open_), axis=1), strict=True):
-            mass += (1 - FROM_NEIGHBOURS) * starts[i]
         still = []
-        for i, mass in zip(open_, np.split(moved, len(open_), axis=1), strict=True):
+        for i, flown in zip(open_, np.split(moved, len(open_), axis=1), strict=True):
+            mass = (flown + (1 - FROM_NEIGHBOURS) * starts[i]).astype(np.float32)
             if np.abs(mass - done[i]).max(initial=0.0) >= SETTLED:
                 still.append(i)
             done[i] = mass
@@ -50,15 +49,15 @@ def propagate_alone(matrix: sp.csr_array | None, start: np.ndarray) -> np.ndarra
     """The same for one large start, block by block: no more than two tables beside it."""
     from snaps.kernels.aggregation import neighbour_mean
 
-    done, moved = start, room(start.shape)
+    done, moved = start, room(start.shape, np.float32)
     for step in range(STEPS):
         change = 0.0
         for some in pieces(*_sizes(start)):
-            mass = FROM_NEIGHBOURS * neighbour_mean(matrix, done, rows=some)
-            mass += (1 - FROM_NEIGHBOURS) * start[some]
+            flown = FROM_NEIGHBOURS * neighbour_mean(matrix, done, rows=some)
+            mass = (flown + (1 - FROM_NEIGHBOURS) * start[some]).astype(np.float32)
             change = max(change, float(np.abs(mass - done[some]).max(initial=0.0)))
             moved[some] = mass
-        done, moved = moved, room(start.shape) if step == 0 else done
+        done, moved = moved, room(start.shape, np.float32) if step == 0 else done
         if change < SETTLED:
             break
     return done

@@ -22,6 +22,7 @@ from snaps._errors import SnapsError, SnapsWarning
 from snaps._evidence import Evidence, Keys
 from snaps._parts import (
     Array,
+    Averaged,
     Basis,
     Beliefs,
     Context,
@@ -141,35 +142,31 @@ class Inputs:
 
     def get(self, recipe: Recipe) -> Any:
         """A table (n, K), or a matrix (n, n) or None; made on the first call."""
-        score = _score_of(recipe)
-        if score is not None and type(score) not in LIBRARY:
-            # Equality of a user's score may not see all that it holds: it is known by itself.
-            key: Any = (id(score), _without(recipe))
-            self._held[id(score)] = score
-        else:
-            key = recipe
+        key = self._key(recipe)
         if key not in self._made:
             self._made[key] = self._make(recipe)
         return self._made[key]
 
+    def _key(self, recipe: Recipe) -> Any:
+        score = _score_of(recipe)
+        if score is None or type(score) in LIBRARY:
+            return recipe
+        # Equality of a user's score may not see all that it holds: it is known by itself.
+        self._held[id(score)] = score
+        return id(score), _without(recipe)
+
     @calm
     def _make(self, recipe: Recipe) -> Any:
-        from snaps.kernels.aggregation import neighbour_mean
-
         match recipe:
             case Probs():
                 return self.probs
-            case Own(score, seed):
-                return self._in_blocks(
-                    lambda some: score_table(score, self.probs[some], self.keys[some], seed)
-                )
+            case Own() | Mean():
+                return self._in_blocks(lambda some: self._fresh(recipe, some, {}))
+            case Averaged(of):
+                kind = np.float32 if _is_usual(of) else np.float64
+                return self._in_blocks(lambda some: self._block(of, some, {}), kind)
             case Beliefs(evidence):
                 return with_certainty(self.probs.copy(), self.keys, evidence)
-            case Mean(over, of):
-                matrix, table, exact = self.get(over), self.get(of), self._exact(recipe)
-                return self._in_blocks(
-                    lambda some: neighbour_mean(matrix, table, rows=some, exact=exact)
-                )
             case Propagated(over, evidence):
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
@@ -189,14 +186,38 @@ class Inputs:
                 table = context_features(self.graph.adjacency, self.get(Summary()))
                 return similarity_graph(table, k, ids=self.keys, **vars(search))
 
+    def _block(self, part: Part, some: slice, known: dict[Part, Array]) -> Array:
+        """Successive rows of a part; those of a large graph are made without all others.
+
+        `known` has those rows of other parts, and gets these.
+        """
+        if not self._large or self._key(part) in self._made:
+            return np.asarray(self.get(part)[some], np.float64)
+        if part not in known:
+            known[part] = self._fresh(part, some, known)
+        return known[part]
+
+    def _fresh(self, part: Part, some: slice, known: dict[Part, Array]) -> Array:
+        from snaps.kernels.aggregation import neighbour_mean
+
+        match part:
+            case Own(score, seed):
+                return score_table(score, self.probs[some], self.keys[some], seed)
+            case Beliefs(evidence):
+                return with_certainty(self.probs[some].copy(), self.keys[some], evidence)
+            case Mean(over, of):
+                own, matrix, exact = self._block(of, some, known), self.get(over), self._exact(part)
+                if matrix is None:
+                    return own
+                return neighbour_mean(matrix, self.get(Averaged(of)), own, some, exact=exact)
+        return np.asarray(self.get(part)[some], np.float64)
+
     def _exact(self, mean: Mean) -> bool:
         """Whether to sum exactly: over links, which other engines list in other orders.
 
         Weights of links and scores of the users' own may be of any size, and are summed as usual.
         """
-        score = _score_of(mean)
-        usual = score is None or type(score) in LIBRARY
-        return isinstance(mean.over, Links) and not self.graph.weighted and usual
+        return isinstance(mean.over, Links) and not self.graph.weighted and _is_usual(mean)
 
     def _similar(self, recipe: Similar) -> sp.csr_array | None:
         if self.similarity is not None or self.graph.features is None:
@@ -213,12 +234,12 @@ class Inputs:
         with stage("propagation"):
             if self._large:
                 (each,) = evidence
-                start = room(self.probs.shape)
+                start = room(self.probs.shape, np.float32)
                 start[:] = 0
                 return [propagate_alone(matrix, with_certainty(start, self.keys, each))]
-            zeros = (np.zeros_like(self.probs) for _ in evidence)
+            zeros = (np.zeros_like(self.probs, np.float32) for _ in evidence)
             starts = map(with_certainty, zeros, repeat(self.keys), evidence)
-            return propagate(matrix, list(starts))
+            return [np.asarray(done, np.float64) for done in propagate(matrix, list(starts))]
 
     def _hops(self, context: Context) -> list[list[Over]]:
         """The ways to a node's surroundings: itself, links, their links, the context graph."""
@@ -282,12 +303,12 @@ class Inputs:
             way[0], lambda some: self._reached(way[1:], table, some, linked), places
         )
 
-    def _in_blocks(self, make: Callable[[slice], Array]) -> Array:
+    def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
         """A table whose rows depend on themselves alone, made block by block if it is large."""
         with stage("scores"):
             if not self._large:
-                return make(slice(0, self.num_nodes))
-            out = room(self.probs.shape)
+                return np.asarray(make(slice(0, self.num_nodes)), kind)
+            out = room(self.probs.shape, kind)
             for some in pieces(self.num_nodes, 8 * self.num_classes):
                 out[some] = make(some)
             return out
@@ -314,7 +335,8 @@ class Inputs:
         for part, keys in asks:
             places = self.positions(keys)
             table = flowing.get(part) if isinstance(part, Propagated) else None
-            out.append(self._rows(part, places) if table is None else table[places])
+            taken = self._rows(part, places) if table is None else table[places]
+            out.append(np.asarray(taken, np.float64))
         return out
 
     def _flowing(self, parts: Iterable[Part]) -> dict[Part, Array]:
@@ -334,9 +356,13 @@ class Inputs:
         match part:
             case Beliefs(evidence):
                 return with_certainty(self.probs[places], self.keys[places], evidence)
+            case Own(score, seed) if self._large:
+                return score_table(score, self.probs[places], self.keys[places], seed)
             case Mean(over, of) if _evidence_of(of) is not None:
                 exact = self._exact(part)
-                return self._mean_rows(over, lambda some: self._rows(of, some), places, exact)
+                return self._mean_rows(
+                    over, lambda some: self._rows(of, some), places, exact, np.float32
+                )
             case Mean() if self._large:
                 return self._means(part, places)
             case Propagated(over, evidence) if self._large and part not in self._made:
@@ -347,7 +373,12 @@ class Inputs:
         return self.get(part)[places]
 
     def _mean_rows(
-        self, over: Over, rows: Callable[[Array], Array], places: Array, exact: bool = False
+        self,
+        over: Over,
+        rows: Callable[[Array], Array],
+        places: Array,
+        exact: bool = False,
+        kind: Any = np.float64,
     ) -> Array:
         """The mean over neighbours at some places, of a table that is made where it is needed."""
         from snaps.kernels.aggregation import neighbour_mean
@@ -358,15 +389,17 @@ class Inputs:
         near = matrix[places]
         columns, within = np.unique(near.indices, return_inverse=True)
         near = sp.csr_array((near.data, within, near.indptr), shape=(len(places), len(columns)))
-        return neighbour_mean(near, rows(columns), rows(places), exact=exact)
+        return neighbour_mean(near, rows(columns).astype(kind), rows(places), exact=exact)
 
     def _means(self, mean: Mean, places: Array) -> Array:
         """The mean over neighbours at some places, of a table that is there."""
         from snaps.kernels.aggregation import neighbour_mean
 
-        matrix, table = self.get(mean.over), self.get(mean.of)
-        near = None if matrix is None else matrix[places]
-        return neighbour_mean(near, table, table[places], exact=self._exact(mean))
+        own, matrix = self._rows(mean.of, places), self.get(mean.over)
+        if matrix is None:
+            return own
+        table = self.get(Averaged(mean.of))
+        return neighbour_mean(matrix[places], table, own, exact=self._exact(mean))
 
     @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
@@ -401,10 +434,10 @@ class Inputs:
         return out
 
     def _few(self, part: Part, nodes: Array) -> Array:
-        """A part at few nodes; of a large graph, without the means of all others."""
-        if self._large and isinstance(part, Mean):
-            return self._means(part, nodes)
-        return self.get(part).take(nodes, axis=0)
+        """A part at few nodes; of a large graph, without those of all others."""
+        if self._large and isinstance(part, (Own, Mean)):
+            return self._rows(part, nodes) if isinstance(part, Own) else self._means(part, nodes)
+        return np.asarray(self.get(part).take(nodes, axis=0), np.float64)
 
     def _scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
         """All scores; those of a large graph are made once, and without tables of means."""
@@ -419,20 +452,15 @@ class Inputs:
         return self._scored[1]
 
     def _combined(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
-        from snaps.kernels.aggregation import neighbour_mean
-
-        sources: dict[str, tuple[Any, Array, bool]] = {}
-        for name, part in parts.items():
-            if isinstance(part, Mean):
-                sources[name] = self.get(part.over), self.get(part.of), self._exact(part)
-            else:
-                sources[name] = None, self.get(part), False
+        for part in parts.values():
+            while isinstance(part, Mean):  # what blocks read of all nodes, before the first block
+                if self.get(part.over) is not None:
+                    self.get(Averaged(part.of))
+                part = part.of
 
         def combine(some: slice) -> Array:
-            rows = {
-                name: neighbour_mean(matrix, table, rows=some, exact=exact)
-                for name, (matrix, table, exact) in sources.items()
-            }
+            known: dict[Part, Array] = {}
+            rows = {name: self._block(part, some, known) for name, part in parts.items()}
             return scorer.combine(rows, self.keys[some])
 
         return self._in_blocks(combine)
@@ -453,9 +481,15 @@ def _extends(recipe: Similar, near: sp.csr_array) -> bool:
 
 def _score_of(recipe: Recipe) -> Score | None:
     """The basic score that a table is made with, if any."""
-    while isinstance(recipe, Mean):
+    while isinstance(recipe, (Mean, Averaged)):
         recipe = recipe.of
     return recipe.score if isinstance(recipe, Own) else None
+
+
+def _is_usual(part: Part) -> bool:
+    """Whether a table holds numbers around one: not so scores of the users' own."""
+    score = _score_of(part)
+    return score is None or type(score) in LIBRARY
 
 
 def _evidence_of(part: Part) -> Evidence | None:
@@ -467,8 +501,8 @@ def _evidence_of(part: Part) -> Evidence | None:
 
 def _without(recipe: Any) -> Any:
     """A recipe with its score left out, for keys that name the score otherwise."""
-    if isinstance(recipe, Mean):
-        return Mean(recipe.over, _without(recipe.of))
+    if isinstance(recipe, (Mean, Averaged)):
+        return replace(recipe, of=_without(recipe.of))
     return replace(recipe, score=THR())
 
 

@@ -126,7 +126,14 @@ class Ridge:
     search: Search = Search()
 
 
-Basis = Summary | Ridge
+@dataclass(frozen=True)
+class Averaged:
+    """A table as means read it: in single precision, half of what they have to fetch."""
+
+    of: Part
+
+
+Basis = Summary | Ridge | Averaged
 
 
 # -- who makes tables, and who combines them -----------------------------------------------------

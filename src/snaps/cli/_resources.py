@@ -104,7 +104,8 @@ def needed(
         near, given = 2 * near, given + 8 * nodes * (features or 128) + 1024 * nodes
     searching = near + (4 * features + 60) * nodes * bool(k and everyone)
     fixed = _BASE + (_A_NODE + 2 * classes) * nodes + graph
-    work = max(searching, near + (9 if pooled else 3) * table)
+    # Scores of all nodes, of those asked for, and as neighbours read them, in half the bytes.
+    work = max(searching, near + (6 * table if pooled else 5 * table // 2))
     return fixed + max(building, given + table + work), fixed + max(building, searching)
 
 

@@ -11,7 +11,7 @@ from snaps.kernels.threads import in_shares
 
 _SHARE = 100_000  # numbers added up that are worth a thread
 _AHEAD = 8  # neighbours whose rows are asked for before their turn
-_LINE = np.uint64(8)  # numbers that memory hands out at once
+_LINE = 64  # bytes that memory hands out at once
 # Exact sums have two parts, multiples of these. Up to a sum of 2^25 nothing is rounded away.
 COARSE, FINE = 2.0**-28, 2.0**-57
 # Adding and taking away so much rounds to such a multiple.
@@ -28,12 +28,13 @@ def neighbour_mean(
 ) -> np.ndarray:
     """Row-normalised matrix times table; a node without neighbours gets its own row back.
 
-    That is how the weight of a missing part returns to the node itself. `own` has the nodes' own
-    rows where the rows of `table` are not theirs. `rows` asks for successive ones only. An `exact`
-    mean, for a matrix of ones and a table of numbers around one, adds up multiples of 2^-57 without
-    rounding: the same bits in whatever order, and by whatever engine.
+    That is how the weight of a missing part returns to the node itself. `rows` asks for successive
+    ones only, whose own rows are `own` where those of `table` are not theirs. Sums are in float64,
+    whatever the table is in. An `exact` mean, for a matrix of ones and a table of numbers around
+    one, adds up multiples of 2^-57 without rounding: the same bits in whatever order, and by
+    whatever engine.
     """
-    own = table[rows] if own is None else own[rows]
+    own = np.asarray(table[rows] if own is None else own, np.float64)
     if matrix is None or matrix.nnz == 0:
         return own
     out = np.empty(own.shape)
@@ -111,7 +112,8 @@ def _sum_exactly(entry, stop, end, indices, table, coarse, fine):
         c = np.uint64(indices[entry + 2]) * num_classes
         d = np.uint64(indices[entry + 3]) * num_classes
         for y in range(num_classes):
-            one, two, three, four = table[a + y], table[b + y], table[c + y], table[d + y]
+            one, two = np.float64(table[a + y]), np.float64(table[b + y])
+            three, four = np.float64(table[c + y]), np.float64(table[d + y])
             high_one, high_two = _rounded(one, _TO_COARSE), _rounded(two, _TO_COARSE)
             high_three, high_four = _rounded(three, _TO_COARSE), _rounded(four, _TO_COARSE)
             coarse[y] += (high_one + high_two) + (high_three + high_four)
@@ -122,21 +124,23 @@ def _sum_exactly(entry, stop, end, indices, table, coarse, fine):
     while entry < stop:
         a = np.uint64(indices[entry]) * num_classes
         for y in range(num_classes):
-            high = _rounded(table[a + y], _TO_COARSE)
+            one = np.float64(table[a + y])
+            high = _rounded(one, _TO_COARSE)
             coarse[y] += high
-            fine[y] += _rounded(table[a + y] - high, _TO_FINE)
+            fine[y] += _rounded(one - high, _TO_FINE)
         entry += 1
 
 
 @loop
 def _ask(entry, end, indices, table, num_classes):
     """Ask for the rows of four neighbours."""
+    line = np.uint64(_LINE // table.itemsize)
     for later in range(entry, min(entry + 4, end)):
         row = np.uint64(indices[later]) * num_classes
         y = np.uint64(0)
         while y < num_classes:
             prefetch(table, row + y)
-            y += _LINE
+            y += line
         prefetch(table, row + num_classes - np.uint64(1))
 
 

@@ -54,7 +54,8 @@ def sender(hop: int, heavy: Rows) -> Callable[[Any, Any], Any]:
         codes, place = np.divmod(pairs, len(links))
         counts = np.bincount(codes, minlength=len(targets))
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        return _sent(hop, targets, counts, exact_sums(indptr, place, table))
+        # In single precision, as the local engine averages.
+        return _sent(hop, targets, counts, exact_sums(indptr, place, table.astype(np.float32)))
 
     return send
 

@@ -83,7 +83,7 @@ class RowMaker:
             if part.over not in near:
                 features = features_of(batch.column("features"), known.width)
                 near[part.over] = _search(part.over, known, features, keys)
-            theirs = _plain(part.of, known.probs, known.keys)
+            theirs = _plain(part.of, known.probs, known.keys).astype(np.float32)
             out.append(neighbour_mean(near[part.over], theirs, _plain(part.of, probs, keys)))
         return out
 
