@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--data-dir", default=os.environ.get("SNAPS_DATA") or None)
     parser.add_argument("--full", action="store_true", help="large sizes: hours, and 16 GB of disk")
     parser.add_argument("--folder", type=Path, help="where large graphs are kept for another run")
-    parser.add_argument("--only", default="", help="only tables whose title has these words")
+    parser.add_argument("--only", default="", help="only tables with such a title: 'growth|splits'")
     chosen = parser.parse_args()
     which = chosen.which or ["data", "spark", "neighbours", "scale"]
     data_dir = chosen.data_dir
@@ -98,7 +98,7 @@ def main() -> None:
         sys.exit("the benchmarks need the real graphs: set SNAPS_DATA to their folder")
     for name in which:
         for title, measure in _tables(name, chosen):
-            if chosen.only.lower() in title.lower():
+            if re.search(chosen.only, title, re.IGNORECASE):
                 table = show(title, measure())
                 full = " --full" if chosen.full and name in ("neighbours", "scale") else ""
                 said = f"`python -m benchmarks {name}{full}`, {time.strftime('%Y-%m-%d')}"
