@@ -131,9 +131,12 @@ def _best(work: Callable[[], Any], repeats: int = 3) -> float:
     return _timed(work, repeats)[0]
 
 
-def aggregation(nodes: int, entries: int, classes: int = 47) -> Row:
-    """Means over neighbours beside SciPy, torch, DuckDB and the bandwidth of a copy."""
-    import duckdb
+def aggregation(nodes: int, entries: int, classes: int = 47) -> list[Row]:
+    """Means over neighbours beside SciPy, torch, DuckDB and the bandwidth of a copy.
+
+    All of them on tables in double precision, and in single precision, as `snaps` averages scores;
+    its sums are double in both.
+    """
     import torch
 
     torch.set_num_threads(num_threads())
@@ -142,46 +145,64 @@ def aggregation(nodes: int, entries: int, classes: int = 47) -> Row:
     indices = rng.integers(nodes, size=indptr[-1], dtype=np.int32)
     ones = np.ones(len(indices), np.float32)
     matrix = sp.csr_array((ones, indices, indptr.astype(np.int32)), shape=(nodes, nodes))
-    table = rng.random((nodes, classes))
-    neighbour_mean(matrix[:10], table, table[:10])
-    ours, ours_cpu = _timed(lambda: neighbour_mean(matrix, table))
-    neighbour_mean(matrix[:10], table, table[:10], exact=True)
-    exact, exact_cpu = _timed(lambda: neighbour_mean(matrix, table, exact=True))
-    double = matrix.astype(np.float64)
-    scipy, scipy_cpu = _timed(lambda: double @ table, 2)
-    parts = (torch.from_numpy(part) for part in (double.indptr, double.indices, double.data))
-    weights, features = torch.sparse_csr_tensor(*parts, size=matrix.shape), torch.from_numpy(table)
-    theirs, theirs_cpu = _timed(lambda: weights @ features)
-    copy = np.empty_like(table)
-    bandwidth = 2 * table.nbytes / _best(lambda: np.copyto(copy, table)) / 1e9
-    few = min(4, classes)  # SQL writes a sum a class: some of them, scaled up
-    edges = {"src": np.repeat(np.arange(nodes, dtype=np.int32), np.diff(indptr)), "dst": indices}
-    nodes_ = {"id": np.arange(nodes, dtype=np.int32)} | {f"c{y}": table[:, y] for y in range(few)}
+    own = rng.random((nodes, classes))
+    rows: list[Row] = []
+    for numbers, kind in (("double", np.float64), ("single", np.float32)):
+        table, peer = own.astype(kind), matrix.astype(kind)
+        neighbour_mean(matrix[:10], table, own[:10])
+        ours, ours_cpu = _timed(lambda table=table: neighbour_mean(matrix, table, own))
+        neighbour_mean(matrix[:10], table, own[:10], exact=True)
+        exact, exact_cpu = _timed(
+            lambda table=table: neighbour_mean(matrix, table, own, exact=True)
+        )
+        scipy, scipy_cpu = _timed(lambda peer=peer, table=table: peer @ table, 2)
+        parts = (torch.from_numpy(part) for part in (peer.indptr, peer.indices, peer.data))
+        weights = torch.sparse_csr_tensor(*parts, size=matrix.shape)
+        features = torch.from_numpy(table)
+        theirs, theirs_cpu = _timed(lambda one=weights, other=features: one @ other)
+        copy = np.empty_like(table)
+        bandwidth = 2 * table.nbytes / _best(lambda to=copy, of=table: np.copyto(to, of)) / 1e9
+        fetched = len(indices) * (classes * table.itemsize + 8) + own.nbytes
+        sql = f"{_by_sql(matrix, own):.3g}" if kind is np.float64 else ""
+        rows.append(
+            {
+                "nodes": f"{nodes:,}",
+                "entries": f"{len(indices):,}",
+                "numbers": numbers,
+                "snaps s": ours,
+                "exact sums s": exact,
+                "SciPy s": scipy,
+                "torch s": theirs,
+                "DuckDB s": sql,
+                "SciPy / snaps": scipy / ours,
+                "torch / snaps": theirs / ours,
+                "torch / exact": theirs / exact,
+                "exact / snaps, cpu": exact_cpu / ours_cpu,
+                "SciPy / snaps, cpu": scipy_cpu / ours_cpu,
+                "torch / snaps, cpu": theirs_cpu / ours_cpu,
+                "snaps GB/s": fetched / ours / 1e9,
+                "copy GB/s": bandwidth,
+            }
+        )
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def _by_sql(matrix: sp.csr_array, table: np.ndarray) -> float:
+    """Seconds of DuckDB. SQL writes a sum a class: some of them, scaled up."""
+    import duckdb
     import pyarrow as pa
 
+    nodes, classes = table.shape
+    few = min(4, classes)
+    sources = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(matrix.indptr))
+    rows = {"id": np.arange(nodes, dtype=np.int32)} | {f"c{y}": table[:, y] for y in range(few)}
     database = duckdb.connect(config={"threads": num_threads()})
-    database.register("edges", pa.table(edges))
-    database.register("nodes", pa.table(nodes_))
+    database.register("edges", pa.table({"src": sources, "dst": matrix.indices}))
+    database.register("nodes", pa.table(rows))
     sums = ", ".join(f"avg(c{y})" for y in range(few))
     query = f"select src, {sums} from edges join nodes on dst = id group by src"
-    sql = _best(lambda: database.sql(query).fetchnumpy(), 1) * classes / few
-    gathered = len(indices) * (classes * 8 + 8) + table.nbytes
-    return {
-        "nodes": f"{nodes:,}",
-        "entries": f"{len(indices):,}",
-        "snaps s": ours,
-        "exact sums s": exact,
-        "SciPy s": scipy,
-        "torch s": theirs,
-        "DuckDB s": sql,
-        "SciPy / snaps": scipy / ours,
-        "torch / snaps": theirs / ours,
-        "exact / snaps, cpu": exact_cpu / ours_cpu,
-        "SciPy / snaps, cpu": scipy_cpu / ours_cpu,
-        "torch / snaps, cpu": theirs_cpu / ours_cpu,
-        "snaps GB/s": gathered / ours / 1e9,
-        "copy GB/s": bandwidth,
-    }
+    return _best(lambda: database.sql(query).fetchnumpy(), 1) * classes / few
 
 
 def growth(sizes: Sequence[int], root: Path) -> list[Row]:
@@ -305,7 +326,7 @@ def tables(full: bool, folder: Path | None = None) -> Iterator[tuple[str, Callab
         shape = PRODUCTS.scaled(sizes[-1])
         entries = 25_000_000 if full else 2_000_000
         links = [(entries // 50, entries)] + ([(shape.nodes, 2 * shape.edges)] if full else [])
-        yield "Means over neighbours", lambda: [aggregation(*each) for each in links]
+        yield "Means over neighbours", lambda: [row for each in links for row in aggregation(*each)]
         warm(root)
         big = root / str(sizes[-1])
         yield "From a folder to sets", lambda: pipeline(shape, big, {**WAYS, **POOLED})
