@@ -118,6 +118,45 @@ def test_means_over_some_rows(data):
             np.testing.assert_array_equal(neighbour_mean(adjacency, table, rows=some), whole[some])
 
 
+class Scaled(snaps.Score):
+    """APS without its draws, in another unit."""
+
+    def __init__(self, unit):
+        self.unit = unit
+
+    def compute(self, probs, draws):
+        return self.unit * snaps.APS(randomized=False).compute(probs, draws)
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_scores_of_any_size_are_averaged_alike(monkeypatch, data, in_parts):
+    """Beyond single precision as well: a power of two changes no rounding."""
+    if in_parts:
+        monkeypatch.setattr(memory, "LARGE", 1)
+        monkeypatch.setattr(memory, "BLOCK", 1 << 12)
+    small, large = (
+        calibrated(snaps.SNAPS(0.1, k=8, weights=(0.3, 0.3), score=Scaled(unit)), data)
+        for unit in (1.0, 2.0**200)
+    )
+    np.testing.assert_array_equal(2.0**200 * small.scores_, large.scores_)
+    heavy = calibrated(snaps.SNAPS(0.1, k=8, score=snaps.RAPS(k_reg=1, penalty=1e50)), data)
+    assert np.isfinite(heavy.scores_).all()
+
+
+def test_scores_are_averaged_in_single_precision(data):
+    """Half the bytes that the means fetch; a node's own score keeps all of its digits."""
+    from snaps._inputs import Inputs
+    from snaps._parts import Averaged, Links, Mean, Own
+
+    made, probs, *_ = data
+    inputs, own = Inputs.read(made.graph, probs), Own(snaps.APS(), 0)
+    table, single = inputs.get(own), inputs.get(Averaged(own))
+    assert table.dtype == np.float64 and single.dtype == np.float32
+    np.testing.assert_array_equal(table.astype(np.float32), single)
+    mean = neighbour_mean(made.graph.adjacency, single, table, exact=True)
+    np.testing.assert_array_equal(inputs.get(Mean(Links(), own)), mean)
+
+
 @pytest.mark.parametrize("both", [True, False])
 @pytest.mark.parametrize("loops", [True, False])
 def test_edges_as_a_matrix(both, loops):

@@ -283,6 +283,11 @@ def test_what_spark_does_not_do_is_told(spark, folder, monkeypatch):
         (snaps.SNAPS(0.1), "'candidates' must be given on Spark for 700 nodes"),
         (snaps.SNAPS(0.1, neighbours="approximate"), "'neighbours' must be 'auto' or 'exact'"),
         (snaps.DAPS(0.1, score=Own()), "'score' must be APS, RAPS, SAPS or THR on Spark, got Own"),
+        (
+            snaps.DAPS(0.1, score=snaps.SAPS(weight=99)),
+            "'score' must have a penalty or weight of at most 16 on Spark, "
+            "got SAPS(weight=99, randomized=True)",
+        ),
         (snaps.Pooled(0.1, parts=["own", "context"]), "'parts' must be among own, linked"),
     ):
         with pytest.raises(SnapsError, match="^" + told.replace("(", r"\(")):

@@ -45,7 +45,7 @@ from snaps._regression import Solution, guessed, solve
 from snaps._similarity_update import extend
 from snaps.graph import Graph
 from snaps.kernels.memory import is_large, pieces, room
-from snaps.scores import LIBRARY, THR, Score, score_table
+from snaps.scores import LIBRARY, THR, Score, is_moderate, score_table
 from snaps.similarity import similarity_graph
 
 Recipe = Part | Over | Basis
@@ -215,7 +215,7 @@ class Inputs:
     def _exact(self, mean: Mean) -> bool:
         """Whether to sum exactly: over links, which other engines list in other orders.
 
-        Weights of links and scores of the users' own may be of any size, and are summed as usual.
+        Weights of links and some scores may be of any size, and are summed as usual.
         """
         return isinstance(mean.over, Links) and not self.graph.weighted and _is_usual(mean)
 
@@ -487,9 +487,9 @@ def _score_of(recipe: Recipe) -> Score | None:
 
 
 def _is_usual(part: Part) -> bool:
-    """Whether a table holds numbers around one: not so scores of the users' own."""
+    """Whether a table holds numbers around one: probabilities, and scores of moderate size."""
     score = _score_of(part)
-    return score is None or type(score) in LIBRARY
+    return score is None or is_moderate(score)
 
 
 def _evidence_of(part: Part) -> Evidence | None:

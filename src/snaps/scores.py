@@ -287,3 +287,23 @@ def _block(score: Score, probs: np.ndarray, keys: np.ndarray, seed: int) -> np.n
             f"got {type(score).__name__} with shape {np.shape(block)}"
         )
     return block
+
+
+# A penalty or weight beyond which a score is no longer of the size of a probability.
+_MODERATE = 16.0
+
+
+def is_moderate(score: Score) -> bool:
+    """Whether scores are numbers around one, which single precision and exact sums can hold.
+
+    Scores of the users' own may be of any size, and so may a large penalty.
+
+    Examples
+    --------
+    >>> is_moderate(RAPS(penalty=1.5)), is_moderate(RAPS(penalty=1e9))
+    (True, False)
+    """
+    sizes = (getattr(score, name, 0.0) for name in ("penalty", "weight"))
+    return type(score) in LIBRARY and all(
+        isinstance(size, str) or size <= _MODERATE for size in sizes
+    )

@@ -26,7 +26,7 @@ from snaps._randomness import (
     node_keys,
     smallest,
 )
-from snaps.scores import LIBRARY
+from snaps.scores import LIBRARY, is_moderate
 from snaps.spark import _links
 from snaps.spark._batches import features_of, keys_of, pieces, unpacked
 from snaps.spark._columns import CHECKED, Tables, checker
@@ -527,6 +527,10 @@ def check_fits(parts: Iterable[Part]) -> None:
         if isinstance(part, Own) and type(part.score) not in LIBRARY:
             raise SnapsError(
                 f"'score' must be APS, RAPS, SAPS or THR on Spark, got {type(part.score).__name__}"
+            )
+        if isinstance(part, Own) and not is_moderate(part.score):
+            raise SnapsError(
+                f"'score' must have a penalty or weight of at most 16 on Spark, got {part.score!r}"
             )
         if not isinstance(part, (Own, Probs, Beliefs)):
             raise SnapsError(f"'parts' must be among those that Spark makes, got {part!r:.40}")
