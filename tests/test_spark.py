@@ -284,9 +284,9 @@ def test_what_spark_does_not_do_is_told(spark, folder, monkeypatch):
         (snaps.SNAPS(0.1, neighbours="approximate"), "'neighbours' must be 'auto' or 'exact'"),
         (snaps.DAPS(0.1, score=Own()), "'score' must be APS, RAPS, SAPS or THR on Spark, got Own"),
         (
-            snaps.DAPS(0.1, score=snaps.SAPS(weight=99)),
-            "'score' must have a penalty or weight of at most 16 on Spark, "
-            "got SAPS(weight=99, randomized=True)",
+            snaps.DAPS(0.1, score=snaps.SAPS(weight=999)),
+            "'score' must give scores of at most 1024 to be averaged on Spark, "
+            "got SAPS(weight=999, randomized=True) and 4 classes",
         ),
         (snaps.Pooled(0.1, parts=["own", "context"]), "'parts' must be among own, linked"),
     ):

@@ -9,7 +9,7 @@ import numpy as np
 
 from snaps._errors import require
 from snaps._inputs import Inputs
-from snaps._parts import FittedScorer, Mean
+from snaps._parts import Averaged, FittedScorer, Mean
 
 
 @dataclass(frozen=True)
@@ -103,20 +103,24 @@ def explain(
     `limits` are the thresholds of the node's labels (K,), or the one of all (1,).
     """
     parts, ids = scorer.parts, inputs.graph.ids
-    rows = {name: inputs.get(part)[[node]] for name, part in parts.items()}
+    key = inputs.keys[[node]]
+    found = inputs.rows([(part, key) for part in parts.values()])
+    rows = dict(zip(parts, found, strict=True))
     neighbours = []
     for name, part in parts.items():
         # Means of means have no neighbours of their own to name.
         if not isinstance(part, Mean) or isinstance(part.of, Mean) or not scorer.weights[name]:
             continue
-        matrix, table = inputs.get(part.over), inputs.get(part.of)
+        matrix = inputs.get(part.over)
         if matrix is None:
             continue
+        (own,), table = inputs.rows([(part.of, key)])[0], inputs.get(Averaged(part.of))
         entries = slice(matrix.indptr[node], matrix.indptr[node + 1])
         shares = np.asarray(matrix.data[entries], np.float64)
         shares = shares / shares.sum()
         for j, share in zip(matrix.indices[entries], shares, strict=True):
-            shift = scorer.shift(name, table[node], table[j], float(share), rows[name][0])
+            other = np.asarray(table[j], np.float64)
+            shift = scorer.shift(name, own, other, float(share), rows[name][0])
             weight = float(scorer.weights[name] * share)
             neighbours.append(Neighbour(int(j), ids[j].item(), name, weight, shift))
     neighbours.sort(key=lambda n: -np.abs(n.shift).max())

@@ -114,7 +114,9 @@ class Inputs:
 
     def holding(self, made: Made) -> Inputs:
         """The same inputs with results at hand, by recipe."""
-        return Inputs(self.graph, self.probs, self.similarity, {**self._made, **made})
+        copy = Inputs(self.graph, self.probs, self.similarity, {**self._made, **made})
+        copy._held = dict(self._held)
+        return copy
 
     def following(self, old: Inputs) -> Inputs:
         """The same inputs with the similarity graphs of older ones, brought up to date.
@@ -161,9 +163,11 @@ class Inputs:
             case Probs():
                 return self.probs
             case Own() | Mean():
+                self._prepare(recipe)
                 return self._in_blocks(lambda some: self._fresh(recipe, some, {}))
             case Averaged(of):
-                kind = np.float32 if _is_usual(of) else np.float64
+                self._prepare(of)
+                kind = np.float32 if self._is_usual(of) else np.float64
                 return self._in_blocks(lambda some: self._block(of, some, {}), kind)
             case Beliefs(evidence):
                 return with_certainty(self.probs.copy(), self.keys, evidence)
@@ -186,18 +190,28 @@ class Inputs:
                 table = context_features(self.graph.adjacency, self.get(Summary()))
                 return similarity_graph(table, k, ids=self.keys, **vars(search))
 
-    def _block(self, part: Part, some: slice, known: dict[Part, Array]) -> Array:
+    def _prepare(self, part: Part) -> None:
+        """Make what blocks of a part read of all nodes, before the first block."""
+        while isinstance(part, Mean):
+            if self.get(part.over) is not None:
+                self.get(Averaged(part.of))
+            part = part.of
+        if not isinstance(part, (Own, Beliefs)):
+            self.get(part)
+
+    def _block(self, part: Part, some: slice, known: dict[Any, Array]) -> Array:
         """Successive rows of a part; those of a large graph are made without all others.
 
-        `known` has those rows of other parts, and gets these.
+        `known` has those rows of other parts, by key, and gets these.
         """
-        if not self._large or self._key(part) in self._made:
+        key = self._key(part)
+        if not self._large or key in self._made:
             return np.asarray(self.get(part)[some], np.float64)
-        if part not in known:
-            known[part] = self._fresh(part, some, known)
-        return known[part]
+        if key not in known:
+            known[key] = self._fresh(part, some, known)
+        return known[key]
 
-    def _fresh(self, part: Part, some: slice, known: dict[Part, Array]) -> Array:
+    def _fresh(self, part: Part, some: slice, known: dict[Any, Array]) -> Array:
         from snaps.kernels.aggregation import neighbour_mean
 
         match part:
@@ -217,7 +231,12 @@ class Inputs:
 
         Weights of links and some scores may be of any size, and are summed as usual.
         """
-        return isinstance(mean.over, Links) and not self.graph.weighted and _is_usual(mean)
+        return isinstance(mean.over, Links) and not self.graph.weighted and self._is_usual(mean)
+
+    def _is_usual(self, part: Part) -> bool:
+        """Whether a table holds numbers around one: probabilities, and scores of moderate size."""
+        score = _score_of(part)
+        return score is None or is_moderate(score, self.num_classes)
 
     def _similar(self, recipe: Similar) -> sp.csr_array | None:
         if self.similarity is not None or self.graph.features is None:
@@ -389,7 +408,9 @@ class Inputs:
         near = matrix[places]
         columns, within = np.unique(near.indices, return_inverse=True)
         near = sp.csr_array((near.data, within, near.indptr), shape=(len(places), len(columns)))
-        return neighbour_mean(near, rows(columns).astype(kind), rows(places), exact=exact)
+        return neighbour_mean(
+            near, rows(columns).astype(kind, copy=False), rows(places), exact=exact
+        )
 
     def _means(self, mean: Mean, places: Array) -> Array:
         """The mean over neighbours at some places, of a table that is there."""
@@ -453,13 +474,10 @@ class Inputs:
 
     def _combined(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
         for part in parts.values():
-            while isinstance(part, Mean):  # what blocks read of all nodes, before the first block
-                if self.get(part.over) is not None:
-                    self.get(Averaged(part.of))
-                part = part.of
+            self._prepare(part)
 
         def combine(some: slice) -> Array:
-            known: dict[Part, Array] = {}
+            known: dict[Any, Array] = {}
             rows = {name: self._block(part, some, known) for name, part in parts.items()}
             return scorer.combine(rows, self.keys[some])
 
@@ -484,12 +502,6 @@ def _score_of(recipe: Recipe) -> Score | None:
     while isinstance(recipe, (Mean, Averaged)):
         recipe = recipe.of
     return recipe.score if isinstance(recipe, Own) else None
-
-
-def _is_usual(part: Part) -> bool:
-    """Whether a table holds numbers around one: probabilities, and scores of moderate size."""
-    score = _score_of(part)
-    return score is None or is_moderate(score)
 
 
 def _evidence_of(part: Part) -> Evidence | None:

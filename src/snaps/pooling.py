@@ -260,6 +260,7 @@ class FittedPooling:
 
     def shown(self, name: str, rows: Array) -> Array:
         """Log-probabilities; the regression's guesses, which may be negative, as they are."""
+        rows = np.asarray(rows, np.float64)
         if name == "regression":
             return GUESS_SCALE * rows
         if name.startswith("propagated"):

@@ -289,21 +289,21 @@ def _block(score: Score, probs: np.ndarray, keys: np.ndarray, seed: int) -> np.n
     return block
 
 
-# A penalty or weight beyond which a score is no longer of the size of a probability.
-_MODERATE = 16.0
+LARGEST = 1024.0
+"""A score up to which single precision keeps its digits and sums over links are exact."""
 
 
-def is_moderate(score: Score) -> bool:
-    """Whether scores are numbers around one, which single precision and exact sums can hold.
+def is_moderate(score: Score, num_classes: int) -> bool:
+    """Whether no score of so many classes exceeds `LARGEST`.
 
-    Scores of the users' own may be of any size, and so may a large penalty.
+    Scores of the users' own may be of any size.
 
     Examples
     --------
-    >>> is_moderate(RAPS(penalty=1.5)), is_moderate(RAPS(penalty=1e9))
+    >>> is_moderate(RAPS(penalty=1.5), 10), is_moderate(RAPS(penalty=1e9), 10)
     (True, False)
     """
     sizes = (getattr(score, name, 0.0) for name in ("penalty", "weight"))
     return type(score) in LIBRARY and all(
-        isinstance(size, str) or size <= _MODERATE for size in sizes
+        isinstance(size, str) or 1 + size * num_classes <= LARGEST for size in sizes
     )

@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from snaps.kernels.memory import LARGE
+
 if TYPE_CHECKING:
     from snaps._estimators import Estimator
 
@@ -104,8 +106,10 @@ def needed(
         near, given = 2 * near, given + 8 * nodes * (features or 128) + 1024 * nodes
     searching = near + (4 * features + 60) * nodes * bool(k and everyone)
     fixed = _BASE + (_A_NODE + 2 * classes) * nodes + graph
-    # Scores of all nodes, of those asked for, and as neighbours read them, in half the bytes.
-    work = max(searching, near + (6 * table if pooled else 5 * table // 2))
+    # In blocks: scores of all nodes, of those asked for, and as neighbours read them, in half the
+    # bytes. Small tables are made whole, one for each part.
+    tables = (6.0, 13.0) if pooled else (2.5, 6.5)
+    work = max(searching, near + int(tables[table < LARGE] * table))
     return fixed + max(building, given + table + work), fixed + max(building, searching)
 
 

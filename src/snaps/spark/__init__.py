@@ -171,7 +171,7 @@ def predict_sets(
     inputs.ask_for(np.concatenate([roles.calib.ids, roles.tuning.ids]))
     (fitted,) = scorer.fit(inputs, roles.tuning, roles.known, [alpha])
     parts = _weighed(fitted)
-    check_fits(parts.values())
+    check_fits(parts.values(), inputs.num_classes)
     asks = [(part, roles.calib.keys) for part in parts.values()]
     rows = dict(zip(parts, inputs.rows(asks), strict=True))
     table = fitted.combine(rows, roles.calib.keys)

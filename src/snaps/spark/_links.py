@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from snaps._errors import SnapsError
 from snaps._parts import Array, Links, Mean, Part
 from snaps.kernels.aggregation import add_rows, exact_sums, mean_of_sums
+from snaps.scores import LARGEST
 from snaps.spark._batches import one, pieces, unpacked
 from snaps.spark._rows import split_parts
 
 MEANS, FIRST, SECOND = 0, 1, 2  # what a row says: a mean, sums over links, sums over their links
 SENT = "dst long, hop int, count long, sums binary"
-LARGEST = 1024.0  # a score: sums over links are then exact up to 32,768 of such size
 NO_NODE = "edges must end at nodes, got an end that is none:"
 
 Rows = tuple[np.ndarray, Array]  # links in ascending order, and their rows
