@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -78,6 +79,11 @@ def test_blocks_and_mapped_files_change_no_bit(monkeypatch, tmp_path, data, meth
             strict=True,
         ):
             np.testing.assert_array_equal(found, wanted)
+        told, expected = cp.explain(test[3]), whole.explain(test[3])
+        np.testing.assert_array_equal(told.mixed, whole.scores_[test[3]])
+        assert str(told) == str(expected)
+        if isinstance(method, snaps.Pooled):
+            np.testing.assert_array_equal(cp.probs_, whole.probs_)
         assert os.listdir(tmp_path) == []
 
 
@@ -118,11 +124,11 @@ def test_means_over_some_rows(data):
             np.testing.assert_array_equal(neighbour_mean(adjacency, table, rows=some), whole[some])
 
 
+@dataclass
 class Scaled(snaps.Score):
-    """APS without its draws, in another unit."""
+    """APS without its draws, in another unit; equal to others, and without a hash."""
 
-    def __init__(self, unit):
-        self.unit = unit
+    unit: float
 
     def compute(self, probs, draws):
         return self.unit * snaps.APS(randomized=False).compute(probs, draws)
