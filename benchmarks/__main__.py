@@ -77,8 +77,9 @@ def _on_spark(data_dir: Path) -> Tables:
 def _neighbours(full: bool) -> Tables:
     from benchmarks import neighbours
 
-    size = "full" if full else "small"
-    yield "Approximate neighbours, k = 20", lambda: neighbours.run(size)
+    for n, d in neighbours.FULL if full else neighbours.SMALL:
+        title = f"Approximate neighbours, k = 20, {n:,} x {d}"
+        yield title, lambda n=n, d=d: neighbours.run(n, d)
     yield "Approximate neighbours of awkward data", lambda: neighbours.awkward(full)
     yield "Approximate neighbours of sparse rows", lambda: neighbours.sparse(full)
 

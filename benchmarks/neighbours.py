@@ -19,7 +19,7 @@ from snaps.kernels.threads import num_threads
 
 K = 20
 RECALLS = (0.95, 0.99)
-SIZES = {"small": ((30_000, 64),), "full": ((169_343, 128), (400_000, 64))}
+SMALL, FULL = ((30_000, 64),), ((169_343, 128), (400_000, 64))
 SAMPLE = 1000  # rows whose true neighbours are known
 MOST_EFFORT = 600  # of a search in a navigable graph; beyond, others are faster by far
 PART = 50  # scikit-learn's exact search is timed on one of so many rows
@@ -185,30 +185,29 @@ def scikit_learn(task: Task) -> float:
 RIVALS = {"faiss IVF": faiss_ivf, "faiss HNSW": faiss_hnsw, "pynndescent": pynndescent}
 
 
-def run(size: str) -> list[Row]:
-    """One row per shape, kind of data and wanted recall."""
+def run(n: int, d: int) -> list[Row]:
+    """One row per kind of data and wanted recall."""
     faiss.omp_set_num_threads(num_threads())
     small = clusters(6000, 16)
     snaps.similarity_graph(small, K, method="approximate")  # compiles
     NNDescent(small, metric="cosine", n_neighbors=K, n_jobs=num_threads())
     rows: list[Row] = []
-    for n, d in SIZES[size]:
-        for kind, make in DATA.items():
-            features = make(n, d)
-            task = Task.of(features)
-            us = {goal: ours(task, features, goal) for goal in RECALLS}
-            them = {name: rival(task, RECALLS) for name, rival in RIVALS.items()}
-            exact = scikit_learn(task)
-            for goal in RECALLS:
-                best = min(us[goal], ours(task, features, goal), key=lambda result: result[1])
-                rows.append(_row(f"{n:,} x {d}", kind, goal, best, them, exact))
-                print(rows[-1], file=sys.stderr, flush=True)
+    for kind, make in DATA.items():
+        features = make(n, d)
+        task = Task.of(features)
+        us = {goal: ours(task, features, goal) for goal in RECALLS}
+        them = {name: rival(task, RECALLS) for name, rival in RIVALS.items()}
+        exact = scikit_learn(task)
+        for goal in RECALLS:
+            best = min(us[goal], ours(task, features, goal), key=lambda result: result[1])
+            rows.append(_row(kind, goal, best, them, exact))
+            print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
 
 def awkward(full: bool) -> list[Row]:
     """What zero rows, duplicates and one huge cluster cost beside clusters of a kind."""
-    n, d = (400_000, 64) if full else SIZES["small"][0]
+    n, d = (FULL if full else SMALL)[-1]
     rng = np.random.default_rng(0)
     plain = clusters(n, d)
     zeros, twice, huge = plain.copy(), plain.copy(), plain.copy()
@@ -282,9 +281,9 @@ def sparse(full: bool) -> list[Row]:
     return rows
 
 
-def _row(shape: str, kind: str, goal: float, us: tuple, them: dict, exact: float) -> Row:
+def _row(kind: str, goal: float, us: tuple, them: dict, exact: float) -> Row:
     recall, wall, cpu = us
-    row: Row = {"nodes x features": shape, "data": kind, "wanted": goal}
+    row: Row = {"data": kind, "wanted": goal}
     row |= {"recall": f"{recall:.4f}", "snaps s": wall, "snaps cpu s": cpu}
     best_wall, best_cpu = [], []
     for name, results in them.items():
