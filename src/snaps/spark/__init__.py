@@ -18,12 +18,13 @@ from snaps._checks.classes import encode_labels
 from snaps._errors import SnapsError, require
 from snaps._estimators import SNAPS, Estimator
 from snaps._evidence import Keys
-from snaps._parts import Array, FittedScorer, Part
+from snaps._parts import Array, FittedScorer, Mean, Own, Part
 from snaps._roles import Roles
 from snaps.calibration import Calibration
 from snaps.folder import Folder, classes_of_columns, label_values
 from snaps.graph import Graph
 from snaps.pooling import Pooling
+from snaps.scorers import Mixing
 from snaps.scores import Score
 
 __all__ = ["Prediction", "predict_sets"]
@@ -168,6 +169,10 @@ def predict_sets(
     )
     if isinstance(scorer, Pooling):
         scorer = _fitting(scorer, inputs.has)
+    elif isinstance(scorer, Mixing):  # before the work is done, not after
+        own = Own(scorer.score, scorer.seed)
+        over = [each for each in (scorer.similar, scorer.linked) if each is not None]
+        check_fits([own, *(Mean(each, own) for each in over)], inputs.num_classes)
     inputs.ask_for(np.concatenate([roles.calib.ids, roles.tuning.ids]))
     (fitted,) = scorer.fit(inputs, roles.tuning, roles.known, [alpha])
     parts = _weighed(fitted)
