@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from snaps.kernels.cells import (
     ABOVE,
     GRID,
+    STEPS,
     TILE,
     add_rows,
     meet_dense,
@@ -35,10 +36,11 @@ from snaps.kernels.cells import (
 from snaps.kernels.matrices import csr_parts
 from snaps.kernels.memory import room
 from snaps.kernels.similarity import no_neighbours, unit_rows
-from snaps.kernels.threads import blocks, in_blocks
+from snaps.kernels.threads import blocks, in_blocks, single_products
 from snaps.kernels.tiles import new_lists, new_rooms
 
 Found = tuple[np.ndarray, ...]
+Reach = tuple[np.ndarray, np.ndarray, float]  # see `choose` in kernels/cells.py
 Advance = Callable[[int], None]
 
 CELLS = 4.0  # per square root of the number of members
@@ -47,6 +49,7 @@ SAMPLE = 1000  # nodes that are compared with all
 ENOUGH, AT_MOST = 1000, 64  # members that a row meets first; cells that these may come from
 WIDE, VECTORS, LEARN = 512, 128, 20_000  # columns; singular vectors; rows that these come from
 BLOCK = 16384  # rows at a time
+FAR = 0.1  # of those that may be missed, in cells too far to be looked at
 WORTH = 0.3  # with more than this share of all comparisons the exact search is as fast
 
 
@@ -106,6 +109,7 @@ class Cells:
     """Members sorted by cell, and the cells."""
 
     means: np.ndarray  # float32 (C, d), on the grid of scores
+    scored: np.ndarray  # the same, with numbers that say which is nearest
     home: np.ndarray  # (n,): each node's own cell; -1 for rows of zeros
     members: np.ndarray  # by cell
     right: np.ndarray  # their unit rows; none if these are sparse and wide
@@ -134,15 +138,17 @@ def search_cells(
     if len(members) <= 4 * max(ENOUGH, k):
         return None
     source = Source(table, squares, rank)
-    cells = _make_cells(source, members, words)
-    sample = _smallest(np.flatnonzero(squares > 0), words, SAMPLE)
-    truth, tried = no_neighbours(n, k), no_neighbours(n, k)
-    exact(table, sample, near, np.zeros(n, bool), squares, rank, truth, _quietly)
-    reach = _calibrate(source, cells, sample, truth, recall)
-    if reach is None:
-        return None
-    _search(source, cells, sample, reach, tried, _quietly)
-    _search(source, cells, rows[squares[rows] > 0], reach, found, advance)
+    with single_products():
+        cells = _make_cells(source, members, words)
+        # The other end of the hashes: nodes that the cells were made by are not like all others.
+        sample = _smallest(np.flatnonzero(squares > 0), ~words, SAMPLE)
+        truth, tried = no_neighbours(n, k), no_neighbours(n, k)
+        exact(table, sample, near, np.zeros(n, bool), squares, rank, truth, _quietly)
+        reach = _calibrate(source, cells, sample, truth, recall)
+        if reach is None:
+            return None
+        _search(source, cells, sample, reach, tried, _quietly)
+        _search(source, cells, rows[squares[rows] > 0], reach, found, advance)
     return _recall(sample, truth, tried)
 
 
@@ -181,7 +187,8 @@ def _make_cells(source: Source, members: np.ndarray, words: np.ndarray) -> Cells
     in_blocks(fill, np.arange(len(right)), BLOCK, _quietly)
     sizes = np.bincount(home[members], minlength=len(means))
     edges = np.concatenate([[0], np.cumsum(sizes)])
-    return Cells(means, home, members, right, edges, _first_cells(scored, sizes), place)
+    first = _first_cells(scored, sizes)
+    return Cells(means, scored, home, members, right, edges, first, place)
 
 
 def _means(source: Source, members: np.ndarray, words: np.ndarray, num: int) -> np.ndarray:
@@ -233,34 +240,40 @@ def _first_cells(scored: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.
 
 def _calibrate(
     source: Source, cells: Cells, sample: np.ndarray, truth: Found, recall: float
-) -> np.ndarray | None:
-    """The cells with an allowance that finds the wanted share of the sample's neighbours.
+) -> Reach | None:
+    """A reach that finds the wanted share of the sample's neighbours.
 
     Empty if the first cells hold them; None if most of all members would have to be met.
     """
-    nothing = np.empty((0, 0), np.float32)
+    nothing = np.empty((0, 0), np.float32), cells.scored, 0.0
     n, k = truth[0].shape
     first = no_neighbours(n, k)
     _search(source, cells, sample, nothing, first, _quietly)
     kth = np.where(first[2][sample] == k, first[0][sample, -1], 0.0)
     scores = source.rounded(sample)[:, :-1] @ cells.means.T
     spread = np.sqrt(np.maximum(1 - np.square(cells.means, dtype=np.float64).sum(axis=1), 1e-6))
-    doubt = (kth[:, None] - scores) / spread
-    ptr, of = cells.first
-    for r, c in enumerate(cells.home[sample]):
+    doubt = (np.floor(kth[:, None] * STEPS) / STEPS - scores) / spread
+    own, (ptr, of) = cells.home[sample], cells.first
+    for r, c in enumerate(own):
         doubt[r, of[ptr[c] : ptr[c + 1]]] = -np.inf
     there = np.arange(k) < truth[2][sample, None]
-    neighbours = np.where(there, truth[1][sample], sample[:, None])
-    needed = np.sort(np.take_along_axis(doubt, cells.home[neighbours], 1)[there])
-    if not len(needed):
+    homes = cells.home[np.where(there, truth[1][sample], sample[:, None])]
+    if not there.any():
         return nothing
+    closeness = (rounded(cells.means[own]) @ cells.scored.T).astype(np.float64)
+    closeness += cells.scored[own, -1:]
+    needed = np.sort(np.take_along_axis(closeness, homes, 1)[there])
+    level = float(needed[int(FAR * (1 - recall) * len(needed))])
+    doubt[(closeness < level) & (doubt > -np.inf)] = np.inf
+    needed = np.sort(np.take_along_axis(doubt, homes, 1)[there])
     allowed = needed[int(np.ceil(recall * len(needed))) - 1]
     if allowed == -np.inf:
         return nothing
     met = (doubt <= allowed) @ np.diff(cells.edges).astype(float)
     if met.mean() + 2 * len(cells.means) > WORTH * len(cells.members):
         return None
-    return _with_numbers(cells.means, np.clip(allowed * spread, -0.99, 0.99))
+    wider = _with_numbers(cells.means, np.clip(allowed * spread, -0.99, 0.99))
+    return wider, cells.scored, level
 
 
 def _recall(sample: np.ndarray, truth: Found, tried: Found) -> float:
@@ -276,7 +289,7 @@ def _search(
     source: Source,
     cells: Cells,
     rows: np.ndarray,
-    reach: np.ndarray,
+    reach: Reach,
     found: Found,
     advance: Advance,
 ) -> None:

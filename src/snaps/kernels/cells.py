@@ -15,13 +15,15 @@ import numpy as np
 
 from snaps.kernels.compiling import loop
 from snaps.kernels.similarity import invert, search_sparse
-from snaps.kernels.tiles import as_bits, meet, settle_lists
+from snaps.kernels.tiles import ERROR, SIZE, as_bits, kth_of_list, meet, settle_list, settle_lists
+from snaps.kernels.tiles import thin_out
 
 GRID = 2.0**11
 ABOVE = 2.0  # added to all scores: positive floats are ordered as their bits
 STEP = np.uint64(64)
 TILE, SCORE_ROWS = 512, 128  # rows of a tile of products, and of one of scores
 PAIRS = 2**21  # of rows and cells that are kept at a time
+STEPS = 2.0**10  # of a cosine, when cells are compared with it
 
 
 @loop
@@ -112,13 +114,36 @@ def same_cell(own, start, most):
 
 
 @loop
-def kth_bars(rows, found):
-    """What the score of a cell must exceed, by each row's k-th best cosine so far; as bits."""
+def as_bar(kth):
+    """What the score of a cell must exceed, by a row's k-th best cosine so far; as bits."""
+    return as_bits(ABOVE + np.floor(kth * STEPS) / STEPS) - 1
+
+
+@loop
+def kth_found(i, found):
+    """The k-th best cosine of row i so far; 0 if it has not as many."""
     sims, _, counts = found
-    k, bars = sims.shape[1], np.empty(len(rows), np.int32)
-    for r in range(len(rows)):
-        kth = sims[rows[r], k - 1] if counts[rows[r]] == k else 0.0
-        bars[r] = as_bits(ABOVE + kth) - 1
+    return sims[i, -1] if counts[i] == sims.shape[1] else 0.0
+
+
+@loop
+def bars_of_lists(rows, near, row, known, lists):
+    """The rows' bars by what is on their lists, which need not be settled for it.
+
+    Only where the rounding of products might move a bar by a step is a list settled.
+    """
+    _, integers, numbers = lists
+    k, bars = known[2][0].shape[1], np.empty(len(rows), np.int32)
+    for q in range(len(rows)):
+        thin_out(q, k, lists)
+        kth, error, certain = 0.0, numbers[q, ERROR], known[2][2][rows[q]] == 0
+        if certain and integers[q, SIZE] >= k:
+            kth = kth_of_list(q, k, lists)
+            certain = np.floor((kth - error) * STEPS) == np.floor((kth + error) * STEPS)
+        if not certain:
+            settle_list(q, rows[q], near, row, known, lists)
+            kth = kth_found(rows[q], known[2])
+        bars[q] = as_bar(kth)
     return bars
 
 
@@ -128,9 +153,9 @@ def meet_dense(
 ):
     """Compare rows, sorted by their own cell, with the members of cells near to them.
 
-    First come the cells that `first_cells` lists for the rows' own cell, then whichever has a score
-    of at least ABOVE plus the k-th best cosine so far, by the cells in `reach`: none if empty.
-    `coarse` are the rows on the grid, `left` and `right` the unit rows of rows and members.
+    First come the cells that `first_cells` lists for the rows' own cell, then those within `reach`,
+    see `choose`. `coarse` are the rows on the grid, `left` and `right` the unit rows of rows and
+    members.
     """
     (first_ptr, first_of), row = first_cells, rooms[2]
     start = 0
@@ -142,8 +167,9 @@ def meet_dense(
             some, new = left[start:stop], p == begin
             meet(whose, rows, some, members, right, first, last, new, rooms, known, lists)
         start = stop
-    settle_lists(rows, members, row, known, lists)
-    bars, reached = kth_bars(rows, known[2]), 0 if len(reach) else len(rows)
+    reached = len(rows)
+    if len(reach[0]):
+        bars, reached = bars_of_lists(rows, members, row, known, lists), 0
     while reached < len(rows):
         reached, pairs, ends = choose(reached, coarse, own, first_cells, reach, bars)
         for c in range(len(ends) - 1):
@@ -170,7 +196,9 @@ def meet_sparse(rows, own, coarse, width, members, edges, first_cells, reach, kn
                 count += 1
         look_up(rows[start:stop], np.sort(near), width, known)
         start = stop
-    bars, first = kth_bars(rows, known[2]), 0 if len(reach) else len(rows)
+    bars, first = np.empty(len(rows), np.int32), 0 if len(reach[0]) else len(rows)
+    for r in range(len(rows)):
+        bars[r] = as_bar(kth_found(rows[r], known[2]))
     while first < len(rows):
         first, pairs, ends = choose(first, coarse, own, first_cells, reach, bars)
         for c in range(len(ends) - 1):
@@ -190,27 +218,47 @@ def look_up(rows, near, width, known):
 
 
 @loop
+def cells_near(own, first_cells, scored, level):
+    """Which cells are not too far from one cell, besides those that its rows meet first."""
+    first_ptr, first_of = first_cells
+    mean, number = scored[own].copy(), scored[own, -1]
+    mean[-1] = 1
+    scores = np.dot(scored, mean)
+    for p in range(first_ptr[own], first_ptr[own + 1]):
+        scores[first_of[p]] = 0
+    which, count = np.empty(len(scores), np.int64), 0
+    for c in range(len(scores)):
+        which[count] = c
+        count += np.float64(scores[c]) + number >= level
+    return which[:count]
+
+
+@loop
 def choose(first, coarse, own, first_cells, reach, bars):
     """Pairs of rows and cells to compare, for the rows from `first` on, until there are many.
 
+    `reach` is what the scores are made with that must exceed the rows' bars; what distances of
+    cells are made with; and the level that says which cells are too far to be looked at.
     Return the row to go on with, the rows of all pairs by cell, and where each cell's begin.
     """
-    first_ptr, first_of = first_cells
-    num = np.uint64(len(reach))
-    room = PAIRS + len(reach) + 1
+    cells, scored, level = reach
+    room = PAIRS + len(cells) + 1
     pair_rows, pair_cells = np.empty(room, np.int32), np.empty(room, np.int32)
     count = np.uint64(0)
     while first < len(coarse) and count <= PAIRS:
-        last = min(first + SCORE_ROWS, len(coarse))
-        scores = np.dot(coarse[first:last], reach.T)
+        last = same_cell(own, first, SCORE_ROWS)
+        which = cells_near(own[first], first_cells, scored, level)
+        num = np.uint64(len(which))
+        if num == 0:
+            first = last
+            continue
+        scores = np.dot(coarse[first:last], cells[which].T)
         bits = scores.view(np.int32)
         for r in range(np.uint64(last - first)):
             q = np.uint64(first) + r
             if count > PAIRS:
-                last = q
+                last = np.int64(q)
                 break
-            for p in range(first_ptr[own[q]], first_ptr[own[q] + 1]):
-                bits[r, first_of[p]] = 0
             bar = bars[q]
             for begin in range(np.uint64(0), num, STEP):
                 stop, top = min(begin + STEP, num), bar
@@ -218,10 +266,10 @@ def choose(first, coarse, own, first_cells, reach, bars):
                     top = max(top, bits[r, c])
                 if top > bar:
                     for c in range(begin, stop):
-                        pair_rows[count], pair_cells[count] = q, c
+                        pair_rows[count], pair_cells[count] = q, which[c]
                         count += np.uint64(bits[r, c] > bar)
-        first = np.int64(last)
-    ends = np.zeros(len(reach) + 1, np.int64)
+        first = last
+    ends = np.zeros(len(cells) + 1, np.int64)
     for p in range(count):
         ends[pair_cells[p] + 1] += 1
     ends = np.cumsum(ends)

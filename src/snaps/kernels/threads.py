@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
+_single: ContextVar[bool] = ContextVar("single products", default=False)
 
 
 def num_threads() -> int:
@@ -72,6 +73,22 @@ def blocks(rows: np.ndarray, width: int) -> list[np.ndarray]:
     return [rows[start : start + width] for start in range(0, len(rows), max(width, 1))]
 
 
+@contextmanager
+def single_products() -> Iterator[None]:
+    """One thread per BLAS product within the block; one block within another costs nothing."""
+    if _single.get():
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    token = _single.set(True)
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            yield
+    finally:
+        _single.reset(token)
+
+
 def in_blocks(
     work: Callable[[np.ndarray], None],
     rows: np.ndarray,
@@ -84,11 +101,9 @@ def in_blocks(
     With all threads in each product, they would wait for one another. A row counts as progress by
     its weight.
     """
-    from threadpoolctl import threadpool_limits
-
     workers = num_threads()
     shares = blocks(rows, min(most, len(rows) // (4 * workers) + 1))
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+    with single_products(), ThreadPoolExecutor(workers) as pool:
         for share, _ in zip(shares, pool.map(work, shares), strict=True):
             advance(len(share) * weight)
 

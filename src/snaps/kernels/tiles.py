@@ -48,12 +48,10 @@ def as_bits(limit):
 
 
 @loop
-def thin_out(q, k, lists):
-    """Drop from a list all that cannot be among its k largest."""
-    entries, integers, numbers = lists
+def exceeded(q, k, enough, lists):
+    """The highest bits that k entries of a list exceed, or bits that at most `enough` do."""
+    entries, integers, _ = lists
     size, q = np.uint64(integers[q, SIZE]), np.uint64(q)
-    if size <= k:
-        return
     # Halving by counts: no branch to mispredict.
     low, high = integers[q, BAR], 2**30
     while high - low > 1:
@@ -62,11 +60,27 @@ def thin_out(q, k, lists):
             hits += entries[q, c] >> 32 > middle
         if hits >= k:
             low = middle
-            if hits <= k + 2:
+            if hits <= enough:
                 break
         else:
             high = middle
-    kth = np.int32(low).view(np.float32)
+    return low
+
+
+@loop
+def kth_of_list(q, k, lists):
+    """The k-th largest product on a list of at least k."""
+    return np.float64(np.int32(exceeded(q, k, 0, lists) + 1).view(np.float32))
+
+
+@loop
+def thin_out(q, k, lists):
+    """Drop from a list all that cannot be among its k largest."""
+    entries, integers, numbers = lists
+    size, q = np.uint64(integers[q, SIZE]), np.uint64(q)
+    if size <= k:
+        return
+    kth = np.int32(exceeded(q, k, k + 2, lists)).view(np.float32)
     bar, kept = max(integers[q, BAR], as_bits(kth - 2 * numbers[q, ERROR])), np.uint64(0)
     for c in range(size):
         entry = entries[q, c]
