@@ -91,6 +91,20 @@ def name(request, tmp_path, monkeypatch):
     runner._fitting_batch_size.cache_clear()
 
 
+@pytest.fixture
+def trainings(monkeypatch):
+    """What `train` is given, call by call."""
+    seen = []
+
+    def train(model, graph, labels, training, validation, **options):
+        seen.append((model, training, validation, options))
+        return real(model, graph, labels, training, validation, **options)
+
+    real = gnn.train
+    monkeypatch.setattr(gnn, "train", train)
+    return seen
+
+
 def command(capsys, *arguments) -> str:
     with pytest.raises(SystemExit) as left:
         snaps.cli.main([str(argument) for argument in arguments])
@@ -108,7 +122,20 @@ def table1(capsys, name, folder, *more) -> tuple[dict, str]:
     return json.loads(path.read_text()), text
 
 
-def test_from_ogbs_files_to_the_rows_of_a_table(name, tmp_path, monkeypatch, capsys):
+def test_the_papers_settings():
+    """Three layers of 256, the one with batch norm for 500 epochs, the other without for 300."""
+    assert runner.CANDIDATES == {"ogbn_products": 80_000}
+    for key, norms, epochs in (("gcn-arxiv", 2, 500), ("gcn-products", 0, 300)):
+        network, settings = gnn.build(key, 16, 4), gnn.PAPER[key]
+        shapes = [tuple(layer.weight.shape) for layer in network.convolutions]
+        assert shapes == [(16, 256), (256, 256), (256, 4)]
+        assert [norm.num_features for norm in network.norms] == [256] * norms
+        assert network.dropout == 0.5
+        assert (settings.learning_rate, settings.weight_decay) == (0.01, 0.0)
+        assert settings.max_epochs == settings.patience == epochs
+
+
+def test_from_ogbs_files_to_the_rows_of_a_table(name, tmp_path, monkeypatch, capsys, trainings):
     command(capsys, "datasets", "fetch", name)
     data = datasets.load(name, download=False)
     np.testing.assert_array_equal(data.graph.adjacency.toarray(), DATA.graph.adjacency.toarray())
@@ -122,6 +149,11 @@ def test_from_ogbs_files_to_the_rows_of_a_table(name, tmp_path, monkeypatch, cap
         assert row["n_calib"] == (budget if row["method"] == "APS" else budget - budget // 2)
         assert row["n_test"] == len(PARTS["test"]) - budget
     assert "sampled" not in result and "sampled" not in text
+    for model, training, validation, _ in trainings:
+        assert model == MODELS[name]
+        np.testing.assert_array_equal(training, PARTS["train"])
+        np.testing.assert_array_equal(validation, PARTS["valid"])
+    assert [options["seed"] for *_, options in trainings] == [0, 1]
 
     # Where the full batch does not fit: the same command, other models, and it says so.
     monkeypatch.setattr(sampling, "machine_memory", lambda: 1e6)
@@ -152,10 +184,12 @@ def test_the_official_split_the_models_and_the_candidates(name, tmp_path, capsys
     assert reached <= CANDIDATES if name == "ogbn_products" else reached > CANDIDATES
 
 
-def test_as_the_authors(name, tmp_path, monkeypatch, capsys):
+def test_as_the_authors(name, tmp_path, monkeypatch, capsys, trainings):
     command(capsys, "datasets", "fetch", name)
     monkeypatch.setattr(sampling, "machine_memory", lambda: 1e6)
     monkeypatch.setattr(sampling, "BATCH_SIZE", 50)
     result, _ = table1(capsys, name, tmp_path, "--as-authors")
     assert result["settings"]["as_authors"] and result["sampled"] == {name: 50}
     assert len(result["rows"]) == 4
+    theirs = replace(gnn.PAPER[MODELS[name]], noisy_validation=True)
+    assert [model for model, *_ in trainings] == [theirs, theirs]
