@@ -5,7 +5,8 @@
 - `layout(result)` gives the header and the rows of its table, as text;
 - `remarks(result)`, if there is one, tells what a reader must know, a line each;
 - `draw(result)`, if there is one, gives a matplotlib figure;
-- `NAMES`, if there are any, are the names of its data where these are not graphs.
+- `NAMES`, if there are any, are the names of its data where these are not graphs;
+- `AS_AUTHORS`, if it is there and true, says that it can be made as the authors did, wholly.
 """
 
 from __future__ import annotations
@@ -51,3 +52,8 @@ def find(name: str) -> ModuleType:
         near = difflib.get_close_matches(name, known, 3, 0.3) or known
         raise SnapsError(f"'TABLE' must be a known table such as {', '.join(near)}, got {name!r}")
     return import_module(f"snaps.reproduce.{EXPERIMENTS[name]}")
+
+
+def as_authors(name: str) -> bool:
+    """Whether an experiment can be made as the paper's authors did."""
+    return bool(getattr(find(name), "AS_AUTHORS", False))

@@ -16,7 +16,7 @@ import numpy as np
 
 from snaps._randomness import TUNE_STREAM, smallest
 from snaps.datasets import Dataset, make_graph
-from snaps.reproduce import common, drawing, runner
+from snaps.reproduce import common, distances, drawing, runner
 from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.protocol import AVERAGED, SUITES, Draw, budget, draw_nodes
 from snaps.reproduce.runner import Setting
@@ -332,6 +332,7 @@ def remarks(result: Result) -> list[str]:
         *_changes(result),
         f"Mean coverage within four standard errors of the law: {inside} of "
         f"{len(result['rows'])} cells",
+        *distances.lines(result),
     ]
 
 

@@ -138,12 +138,6 @@ def lawful(rows: list[dict[str, Any]]) -> str:
     return f"Mean coverage within four standard errors of the law: {inside} of {len(rows)} cells"
 
 
-def near_paper(row: Mapping[str, Any]) -> bool:
-    """Whether a size is within two standard errors of the paper's, which has two digits."""
-    error = row.get("size_nonempty_se") or 0.0
-    return bool(abs(row["size_nonempty"] - row["paper_size"]) <= 2 * error + 0.005)
-
-
 def display(name: str) -> str:
     """A dataset's name as people write it."""
     return DATASETS[name].title if name in DATASETS else name

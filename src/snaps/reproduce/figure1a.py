@@ -21,6 +21,7 @@ from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.protocol import budget, draw_nodes, evaluate_methods
 from snaps.reproduce.runner import Setting
 
+AS_AUTHORS = True
 ALPHA = 0.05
 COUNTS = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150)
 NEARLY_ONE = 1.1

@@ -14,8 +14,8 @@ from snaps.reproduce.neighbours import counts_of, places, widest_graph
 from snaps.reproduce.runner import Setting
 
 CAPTION = (
-    "Most of the nearest nodes share the label, far more than two random nodes do. "
-    "The share falls slowly with k, so that k = 20 loses little."
+    "The nearest nodes share the label far more often than two random nodes do. "
+    "The share falls with each doubling of k, so that a large k dilutes what similar nodes tell."
 )
 
 
@@ -92,15 +92,16 @@ def remarks(result: Result) -> list[str]:
         known = [row for row in rows if row["share"] is not None]
         if not known:
             continue
-        usual = min(known, key=lambda row: abs(row["k"] - runner.K))
+        nearest, usual = known[0], min(known, key=lambda row: abs(row["k"] - runner.K))
         fewer = next((row["k"] for row in known if row["share"] < 0.5), None)
         turn = "in the majority at every k shown" if fewer is None else (
             f"in the minority from k = {fewer} on"
         )  # fmt: skip
         out.append(
             f"{common.display(dataset)}: {usual['share']:.1%} of the {usual['k']} most similar "
-            f"nodes have the same label ({usual['chance']:.1%} by chance), {turn} (the paper: many "
-            "of them do when k is not very large)"
+            f"nodes have the same label, {nearest['share']:.1%} at k = {nearest['k']} "
+            f"({usual['chance']:.1%} by chance); they are {turn} (the paper: many of them do when "
+            "k is not very large)"
         )
     return out
 

@@ -24,7 +24,7 @@ from snaps._pooled import Pooled
 from snaps.datasets import Dataset
 from snaps.graph import Graph
 from snaps.pooling import FIRST_EDITION
-from snaps.reproduce import common, runner, tables
+from snaps.reproduce import common, distances, runner, tables
 from snaps.reproduce.common import Cells, Result, Track
 from snaps.reproduce.protocol import AVERAGED, Draw
 from snaps.reproduce.runner import VERSION, K, Setting
@@ -292,4 +292,4 @@ def remarks(result: Result) -> list[str]:
         f"Mean coverage within four standard errors of the law: {inside} of "
         f"{len(result['rows'])} cells"
     )
-    return out
+    return [*out, *distances.lines(result)]

@@ -307,8 +307,10 @@ def layout(result: Result) -> tuple[list[str], Cells]:
 
 def remarks(result: Result) -> list[str]:
     """Who is smaller than whom, at what cost, and what was designed on what."""
-    spent, gats = result["cpu_seconds"], min(result["settings"]["draws"], common.GAT_DRAWS)
-    first_model = MODELS[result["table"]][0].upper()
+    spent, models = result["cpu_seconds"], MODELS[result["table"]]
+    draws = min(result["settings"]["draws"], common.GAT_DRAWS)
+    gats = f"; GAT has {draws} draws" if "gat" in models else ""
+    first_model = models[0].upper()
     near = spent["similarity"]
     snaps, first, mine = (
         near + spent["SNAPS"],
@@ -323,7 +325,7 @@ def remarks(result: Result) -> list[str]:
         "Tiny-ImageNet (images) and made graphs. "
         f"Averages leave out {common.display(SURROGATE)}, whose features are a surrogate, first",
         f"Retrained: the same classifier with the tuning labels among its training labels; all "
-        f"methods spend the same labels. GAT: {gats} draws; class gap, worst class and SSCV over "
+        f"methods spend the same labels{gats}; class gap, worst class and SSCV over "
         f"{SPLITS_OF_BALANCE} splits; accuracy of the classifier, and of the pool beside Pooled",
         f"Processor time a draw, {first_model} at {ALPHAS[0]:g}, all graphs: SNAPS {snaps:.1f} s, "
         f"first edition {first:.1f} s, Pooled {mine:.1f} s, {mine / max(first, 1e-9):.1f} times "

@@ -7,18 +7,20 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from snaps._errors import SnapsError
-from snaps._files import atomic_path, parse_json
+from snaps._files import atomic_path, check_writable, parse_json
 from snaps._tables import print_table
-from snaps.reproduce import catalogue
-from snaps.reproduce.common import display, near_paper
+from snaps.reproduce import catalogue, distances
+from snaps.reproduce.common import display
 
 DPI = 110
 AS_AUTHORS = "-as-authors"
+# What else there is to say of surrogate features.
+CHOSEN = {"cora_full": ", made in a way that was chosen with labels"}
 # Columns that say what a row is about, wherever they open a table.
 NAMES = (
     "model", "alpha", "dataset", "method", "parts", "varied", "tuning", "calibration", "label", "k",
@@ -37,7 +39,8 @@ def remarks(result: dict[str, Any]) -> list[str]:
             line += ", as the authors did it"
         out.append(line + "; ± is the standard error over draws" * (result["table"] != "accuracy"))
     for name, notes in result["notes"].items():
-        out += [f"{display(name)}: {note}" for note in notes]
+        chosen = CHOSEN.get(name, "")
+        out += [f"{display(name)}: {note}{chosen * ('surrogate' in note)}" for note in notes]
     if result["skipped"]:
         out.append("Not at hand: " + ", ".join(display(name) for name in result["skipped"]))
     module = catalogue.find(result["table"])
@@ -86,6 +89,25 @@ def as_csv(result: dict[str, Any]) -> str:
     writer.writeheader()
     writer.writerows(result["rows"])
     return text.getvalue()
+
+
+def check_places(names: Iterable[str], folder: Path, page: Path | None) -> None:
+    """Refuse a folder or page that cannot be written, before any work; nothing is made here."""
+    if folder.is_dir():
+        for name in names:
+            check_writable(folder / f"{name}.json")
+    elif os.path.lexists(folder):
+        raise SnapsError(f"cannot write '{folder}': it is not a folder")
+    else:
+        missing = Path(os.path.abspath(folder))
+        while not os.path.lexists(missing.parent):
+            missing = missing.parent
+        check_writable(missing)
+    if page is not None:
+        # What the folder lies in is there by the time that the page is written.
+        whole, place = Path(os.path.abspath(folder)), Path(os.path.abspath(page)).parent
+        if place.is_dir() or place not in (whole, *whole.parents):
+            check_writable(page)
 
 
 def write(result: dict[str, Any], folder: Path) -> list[Path]:
@@ -177,29 +199,37 @@ def _read(source: Path) -> dict[str, Any] | None:
 def _summary(results: list[dict[str, Any]]) -> str:
     """The tables of the page, how many of their cells are lawful, and how many near the paper's."""
     header = [
-        "table", "cells", "coverage inside the law", "within two errors of the paper",
+        "table", "cells", "coverage inside the law", f"within {distances.NEAR} of the paper",
         "as the authors",
     ]  # fmt: skip
-    lines = ["## All tables", "", _pipe(header), _pipe(["---"] * len(header))]
-    for result in results:
-        rows, heading = result["rows"], _heading(result)
-        lines.append(
-            _pipe(
-                [
-                    f"[{heading}](#{anchor(heading)})",
-                    str(len(rows)),
-                    _share([row["inside_law"] for row in rows if "inside_law" in row]),
-                    _near(result),
-                    _near(result.get("theirs", {"rows": []})),
-                ]
-            )
+    lines = ["## All tables", ""]
+    there = {row["dataset"] for result in results for row in distances.published(result)}
+    odd = dict.fromkeys(name for result in results for name in result["notes"] if name in there)
+    if odd:
+        names = " and ".join(map(display, odd))
+        told = (
+            f"The last two columns leave out {names}, which is unlike the paper's: see its notes."
         )
+        lines += [told, ""]
+    lines += [_pipe(header), _pipe(["---"] * len(header))]
+    for result in results:
+        heading, theirs = _heading(result), result.get("theirs", {"rows": []})
+        near = [_near(each, result["notes"]) for each in (result, theirs)]
+        link = f"[{heading}](#{anchor(heading)})"
+        lines.append(_pipe([link, str(len(result["rows"])), _lawful(result), *near]))
     return "\n".join([*lines, ""])
 
 
-def _near(result: dict[str, Any]) -> str:
-    rows = [row for row in result["rows"] if "paper_size" in row and "size_nonempty_se" in row]
-    return _share([near_paper(row) for row in rows])
+def _lawful(result: dict[str, Any]) -> str:
+    """How many cells have a lawful coverage; figure 3 keeps coverages apart from its scores."""
+    rows = result["rows"]
+    if not any("inside_law" in row for row in rows):
+        rows = result["summary"] if isinstance(result.get("summary"), list) else []
+    return _share([row["inside_law"] for row in rows if "inside_law" in row])
+
+
+def _near(result: dict[str, Any], odd: Collection[str]) -> str:
+    return _share([distances.near_paper(row) for row in distances.judged(result, odd)])
 
 
 def _share(hits: list[bool]) -> str:
