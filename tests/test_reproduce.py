@@ -20,7 +20,7 @@ import small_reproduce
 import snaps
 from snaps.cli import main
 from snaps.datasets import make_graph
-from snaps.reproduce import common, protocol, render, tables
+from snaps.reproduce import catalogue, common, protocol, render, tables
 from snaps.reproduce.store import Store, fingerprint
 
 pytest.importorskip("torch")
@@ -229,6 +229,12 @@ def test_store_gives_back_what_it_was_given(tmp_path):
         (["table1", "--models", "0"], "'--models' must be an integer of at least 1, got 0"),
         (["table1", "--splits", "-1"], "'--splits' must be an integer of at least 1, got -1"),
         (["table1", "--datasets", "cora_mll"], "cora_ml"),
+        (["table1", "--datasets", ""], "'--datasets' must name at least one, got ''"),
+        (["all", "--datasets", " , "], "'--datasets' must name at least one, got ' , '"),
+        (
+            ["table1", "--datasets", "cora_ml,citeseer,cora_ml"],
+            "'--datasets' must name each one once, got 'cora_ml' again",
+        ),
         (["table1", "--seed", "-1"], "'--seed' must be an integer of at least 0, got -1"),
     ],
 )
@@ -239,6 +245,50 @@ def test_complaints_are_one_line(arguments, message, capsys):
     assert stopped.value.code == 2
     assert message in error
     assert len(error.strip().splitlines()) == 1
+
+
+WHOLLY = [
+    "table1", "gcn-0.1", "gat", "appnp", "mlp", "raps", "ablation", "thirds", "accuracy",
+    "figure1a", "figure4",
+]  # fmt: skip
+
+
+def test_as_authors_goes_with_what_can_be_made_so_wholly():
+    assert [name for name in catalogue.EXPERIMENTS if catalogue.as_authors(name)] == WHOLLY
+
+
+@pytest.mark.parametrize("name", [each for each in catalogue.EXPERIMENTS if each not in WHOLLY])
+def test_other_tables_refuse_to_be_made_as_the_authors_did(name, tmp_path, capsys):
+    assert run(tmp_path, name, "--as-authors") == 2
+    known = ", ".join(WHOLLY)
+    error = f"snaps: error: '--as-authors' must go with one of {known}, got '{name}'\n"
+    assert capsys.readouterr() == ("", error)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["file", "file/out", "file/out/more"])
+def test_places_that_cannot_be_written_are_refused_before_any_work(place, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for option in ("--out", "--page"):
+        there = tmp_path / place / ("page.md" if option == "--page" else "")
+        others = {"--out": tmp_path / "out", "--runs": tmp_path / "runs"} | {option: there}
+        options = [str(part) for pair in others.items() for part in pair]
+        with pytest.raises(SystemExit) as stopped:
+            main(["reproduce", "table1", "--datasets", "cora_ml", *options])
+        assert stopped.value.code == 2
+        assert "cannot write" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_places_that_are_still_to_be_made_are_fine(tmp_path):
+    out = tmp_path / "new" / "out"
+    render.check_places(["table1"], out, out / "page.md")
+    render.check_places(["table1"], out, tmp_path / "new" / "page.md")
+    with pytest.raises(snaps.SnapsError, match="there is no folder"):
+        render.check_places(["table1"], out, tmp_path / "else" / "page.md")
+    (tmp_path / "table1.json").mkdir()
+    with pytest.raises(snaps.SnapsError, match="it is a folder"):
+        render.check_places(["table1"], tmp_path, None)
 
 
 def test_runs_folder_that_cannot_be_written(tmp_path, data_dir, capsys, monkeypatch):
@@ -258,8 +308,6 @@ def test_every_published_row_has_a_table():
 @pytest.fixture
 def two_tables(monkeypatch):
     """Two tables, of which one finds no data."""
-    from snaps.reproduce import catalogue
-
     commands = importlib.import_module("snaps.cli.reproduce")  # the name is the command's
 
     def build(name, chosen, setting, track):
@@ -290,6 +338,13 @@ def test_all_says_what_it_leaves_out_and_why(two_tables, tmp_path, capsys):
     assert "skipped actor: 'actor.npz' is not here" in out
     assert f"wrote {tmp_path}/out/results.md" in out
     assert "## datasets: T" in (tmp_path / "out" / "results.md").read_text()
+
+
+def test_all_as_the_authors_leaves_out_what_cannot_be_made_so(two_tables, tmp_path, capsys):
+    assert run(tmp_path, "all", "--as-authors") == 2  # the other table lacks its data here
+    out, error = capsys.readouterr()
+    assert "skipped datasets: '--as-authors' must go with one of table1, got 'datasets'" in out
+    assert error == "snaps: error: 'cora_ml.npz' is not here\n"
 
 
 def test_json_is_all_that_goes_to_stdout(two_tables, tmp_path, capsys):

@@ -32,7 +32,8 @@ def reproduce(
     splits: Annotated[int, typer.Option(help="Calibration/test splits a model.")] = 100,
     seed: Annotated[int, typer.Option(help="Fixes every random choice.")] = 0,
     as_authors: Annotated[
-        bool, typer.Option("--as-authors", help="Do all as the authors did: see docs/results.md.")
+        bool,
+        typer.Option("--as-authors", help="Do all as the authors did; with the main tables."),
     ] = False,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with the graphs; default: SNAPS_DATA, the cache.")
@@ -73,6 +74,10 @@ def reproduce(
         find(name)
     if files and "images" not in wanted:
         raise SnapsError(f"'--file' must go with the table 'images', got {table!r}")
+    chosen = _choices(wanted, datasets, files or ())
+    if page is None and table == "all":
+        page = out / "results.md"
+    render.check_places(wanted, out, page)
     setting = Setting(
         Store(runs),
         data_dir,
@@ -85,9 +90,11 @@ def reproduce(
     )
     aside = sys.stderr if as_json else sys.stdout
     made, skipped = list[dict[str, Any]](), dict[str, SnapsError]()
-    for name, chosen in _choices(wanted, datasets, setting.files).items():
+    for name, about in chosen.items():
         try:
-            result = find(name).build(name, chosen, setting, _track)
+            if as_authors:
+                _check_as_authors(name)
+            result = find(name).build(name, about, setting, _track)
         except SnapsError as error:
             if table != "all":
                 raise
@@ -106,8 +113,6 @@ def reproduce(
         print(f"skipped {name}: {reason}", file=aside)
     if not made and skipped:
         raise next(iter(skipped.values()))
-    if page is None and table == "all":
-        page = out / "results.md"
     if page is not None:
         render.page(out, page)
         print(f"wrote {page}", file=aside)
@@ -129,6 +134,16 @@ def _inputs(result: dict[str, Any], setting: Setting) -> dict[str, str]:
     return Digests(found).get()
 
 
+def _check_as_authors(name: str) -> None:
+    """Refuse tables of which only a part could be made as the authors did, or none."""
+    from snaps._errors import SnapsError
+    from snaps.reproduce.catalogue import as_authors
+
+    if not as_authors(name):
+        known = ", ".join(table for table in EXPERIMENTS if as_authors(table))
+        raise SnapsError(f"'--as-authors' must go with one of {known}, got {name!r}")
+
+
 def _choices(
     wanted: list[str], datasets: str | None, files: Iterable[Path]
 ) -> dict[str, list[str] | None]:
@@ -140,6 +155,8 @@ def _choices(
     if datasets is None:
         return dict.fromkeys(wanted)
     parts = [part.strip() for part in datasets.split(",") if part.strip()]
+    if not parts:
+        raise SnapsError(f"'--datasets' must name at least one, got {datasets!r}")
     own = {
         table: [*find(table).NAMES, *(path.stem for path in files)]
         for table in wanted
@@ -150,6 +167,10 @@ def _choices(
         known = ", ".join(dict.fromkeys(name for names in own.values() for name in names))
         raise SnapsError(f"'--datasets' must be among {known}, got {foreign[0]!r}")
     graphs: list[str] = [find_spec(part).name for part in foreign]
+    named = [*graphs, *(part for part in parts if part not in foreign)]
+    for name in named:
+        if named.count(name) > 1:
+            raise SnapsError(f"'--datasets' must name each one once, got {name!r} again")
     chosen: dict[str, list[str] | None] = {}
     for table in wanted:
         here = [part for part in parts if part in own[table]] if table in own else graphs
