@@ -11,6 +11,9 @@ import scipy.sparse as sp
 
 import snaps
 from snaps import _cells, similarity
+from snaps.kernels import cells as loops
+from snaps.kernels import tiles
+from snaps.kernels.similarity import no_neighbours
 from snaps.kernels.threads import limit_threads
 from snaps.similarity import similarity_graph
 
@@ -141,6 +144,42 @@ def test_nodes_threads_and_blocks_may_change_places(kind, tables, monkeypatch):
         moved = slice(after.indptr[new], after.indptr[new + 1])
         assert np.array_equal(order[after.indices[moved]], before.indices[row])
         assert np.array_equal(after.data[moved], before.data[row])
+
+
+@pytest.mark.parametrize("kind", ["clusters", "duplicates", "one_cluster"])
+def test_bars_need_no_settling(kind, tables):
+    """Rounding is told from the k-th best cosine on a list; few lists must be settled for it."""
+    table, squares, _ = similarity.prepare(similarity.check_features(tables[kind]))
+    source, near, rows = _cells.Source(table, squares, np.arange(N)), np.arange(N), np.arange(500)
+    known, rooms = (source.table, source.rank, no_neighbours(N, K)), tiles.new_rooms(500, 24)
+    lists = tiles.new_lists(rows, rows, K, source.table, source.signed)
+    lists[2][:, tiles.ERROR] *= 50  # as with more columns: some are too close to a step
+    left, right = source.unit(rows), source.unit(near)
+    tiles.meet(rows, rows, left, near, right, 0, N // 4, True, rooms, known, lists)
+    bars = loops.bars_of_lists(rows, near, rooms[2], known, lists)
+    settled = (lists[1][:, tiles.SIZE] == 0).mean()
+    assert 0 < settled < (0.5 if kind == "clusters" else 1)
+    tiles.settle_lists(rows, near, rooms[2], known, lists)
+    assert [loops.as_bar(loops.kth_found(i, known[2])) for i in rows] == bars.tolist()
+
+
+def test_doubt_is_counted_by_the_width_of_clusters(tables, monkeypatch):
+    """Where one cluster is much tighter than the rest, its rows are allowed less."""
+    search, factors = _cells._search, {}
+
+    def spy(source, cells, rows, reach, found, advance):
+        if len(reach[0]):
+            factors[kind] = reach[1]
+        return search(source, cells, rows, reach, found, advance)
+
+    monkeypatch.setattr(_cells, "_search", spy)
+    rng = np.random.default_rng(6)
+    tight = clusters(rng, 3 * N)
+    tight[::2] = tight[0] + 0.2 * rng.normal(size=tight[::2].shape)
+    for kind, table in {"even": clusters(rng, 3 * N), "tight": tight}.items():  # noqa: B007
+        approximate(table)
+    assert np.ptp(factors["even"]) == 0
+    assert factors["tight"].max() > 2 * factors["tight"].min()
 
 
 @pytest.mark.parametrize("kind", KINDS)

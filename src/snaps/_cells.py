@@ -21,11 +21,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps.kernels.cells import (
-    ABOVE,
     GRID,
     STEPS,
     TILE,
     add_rows,
+    as_number,
     meet_dense,
     meet_sparse,
     nearest,
@@ -40,7 +40,7 @@ from snaps.kernels.threads import blocks, in_blocks, single_products
 from snaps.kernels.tiles import new_lists, new_rooms
 
 Found = tuple[np.ndarray, ...]
-Reach = tuple[np.ndarray, np.ndarray, float]  # see `choose` in kernels/cells.py
+Reach = tuple[np.ndarray, np.ndarray, np.ndarray, float]  # see `choose` in kernels/cells.py
 Advance = Callable[[int], None]
 
 CELLS = 4.0  # per square root of the number of members
@@ -214,14 +214,9 @@ def _means(source: Source, members: np.ndarray, words: np.ndarray, num: int) -> 
 
 
 def _scored(means: np.ndarray) -> np.ndarray:
-    """Cells whose scores say which is nearest."""
-    return _with_numbers(means, -np.square(means, dtype=np.float64).sum(axis=1) / 2)
-
-
-def _with_numbers(means: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Means with a last column for a number of each cell's own, on a grid that keeps sums exact."""
-    column = np.rint((ABOVE + numbers) * GRID**2) / GRID**2
-    return np.column_stack([means, column]).astype(np.float32)
+    """Means with a last column of numbers: the highest score says which is nearest."""
+    numbers = [as_number(-number / 2) for number in np.square(means, dtype=float).sum(axis=1)]
+    return np.column_stack([means, numbers]).astype(np.float32)
 
 
 def _first_cells(scored: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -245,35 +240,41 @@ def _calibrate(
 
     Empty if the first cells hold them; None if most of all members would have to be met.
     """
-    nothing = np.empty((0, 0), np.float32), cells.scored, 0.0
+    nothing = np.empty(0), np.empty(0), cells.scored, 0.0
     n, k = truth[0].shape
     first = no_neighbours(n, k)
     _search(source, cells, sample, nothing, first, _quietly)
     kth = np.where(first[2][sample] == k, first[0][sample, -1], 0.0)
-    scores = source.rounded(sample)[:, :-1] @ cells.means.T
-    spread = np.sqrt(np.maximum(1 - np.square(cells.means, dtype=np.float64).sum(axis=1), 1e-6))
-    doubt = (np.floor(kth[:, None] * STEPS) / STEPS - scores) / spread
     own, (ptr, of) = cells.home[sample], cells.first
-    for r, c in enumerate(own):
-        doubt[r, of[ptr[c] : ptr[c + 1]]] = -np.inf
     there = np.arange(k) < truth[2][sample, None]
-    homes = cells.home[np.where(there, truth[1][sample], sample[:, None])]
     if not there.any():
         return nothing
+    homes = cells.home[np.where(there, truth[1][sample], sample[:, None])]
     closeness = (rounded(cells.means[own]) @ cells.scored.T).astype(np.float64)
     closeness += cells.scored[own, -1:]
-    needed = np.sort(np.take_along_axis(closeness, homes, 1)[there])
-    level = float(needed[int(FAR * (1 - recall) * len(needed))])
-    doubt[(closeness < level) & (doubt > -np.inf)] = np.inf
-    needed = np.sort(np.take_along_axis(doubt, homes, 1)[there])
-    allowed = needed[int(np.ceil(recall * len(needed))) - 1]
-    if allowed == -np.inf:
-        return nothing
-    met = (doubt <= allowed) @ np.diff(cells.edges).astype(float)
-    if met.mean() + 2 * len(cells.means) > WORTH * len(cells.members):
+    level = _quantile(np.take_along_axis(closeness, homes, 1)[there], FAR * (1 - recall))
+    spread = np.sqrt(np.maximum(1 - np.square(cells.means, dtype=np.float64).sum(axis=1), 1e-6))
+    doubt = np.floor(kth[:, None] * STEPS) / STEPS - source.rounded(sample)[:, :-1] @ cells.means.T
+    doubt = np.where(closeness < level, np.inf, doubt / spread)
+    for r, c in enumerate(own):
+        doubt[r, of[ptr[c] : ptr[c + 1]]] = -np.inf
+    # Doubt is counted in units of a cell's spread, or of that and the row's own cell's: where
+    # clusters are of very different width, these tell more. Whichever needs to meet fewer.
+    fewest, reach = np.inf, nothing
+    for factors in np.ones_like(spread), spread:
+        counted = doubt / factors[own, None]
+        allowed = _quantile(np.take_along_axis(counted, homes, 1)[there], recall)
+        met = ((counted <= allowed) @ np.diff(cells.edges).astype(float)).mean()
+        if met < fewest and allowed > -np.inf:
+            fewest, reach = met, (allowed * spread, factors, cells.scored, level)
+    if len(reach[0]) and fewest + 2 * len(cells.means) > WORTH * len(cells.members):
         return None
-    wider = _with_numbers(cells.means, np.clip(allowed * spread, -0.99, 0.99))
-    return wider, cells.scored, level
+    return reach
+
+
+def _quantile(values: np.ndarray, share: float) -> float:
+    """The smallest value that at least this share of all does not exceed."""
+    return float(np.sort(values)[max(int(np.ceil(share * len(values))) - 1, 0)])
 
 
 def _recall(sample: np.ndarray, truth: Found, tried: Found) -> float:

@@ -15,8 +15,16 @@ import numpy as np
 
 from snaps.kernels.compiling import loop
 from snaps.kernels.similarity import invert, search_sparse
-from snaps.kernels.tiles import ERROR, SIZE, as_bits, kth_of_list, meet, settle_list, settle_lists
-from snaps.kernels.tiles import thin_out
+from snaps.kernels.tiles import (
+    ERROR,
+    SIZE,
+    as_bits,
+    kth_of_list,
+    meet,
+    settle_list,
+    settle_lists,
+    thin_out,
+)
 
 GRID = 2.0**11
 ABOVE = 2.0  # added to all scores: positive floats are ordered as their bits
@@ -35,6 +43,12 @@ def rounded(unit):
         for j in range(d):
             out[i, j] = np.rint(unit[i, j] * np.float32(GRID)) / np.float32(GRID)
     return out
+
+
+@loop
+def as_number(value):
+    """A number of a cell's own, on a grid that keeps sums exact."""
+    return np.float32(np.rint((ABOVE + min(max(value, -0.99), 0.99)) * GRID**2) / GRID**2)
 
 
 @loop
@@ -237,12 +251,13 @@ def cells_near(own, first_cells, scored, level):
 def choose(first, coarse, own, first_cells, reach, bars):
     """Pairs of rows and cells to compare, for the rows from `first` on, until there are many.
 
-    `reach` is what the scores are made with that must exceed the rows' bars; what distances of
-    cells are made with; and the level that says which cells are too far to be looked at.
+    A cell is compared if its score with the row, and an allowance, exceed the row's bar: `reach`
+    has each cell's allowance, and a factor for the rows of each own cell. It also has the cells'
+    means with numbers, and the level, that say which cells are too far to be looked at.
     Return the row to go on with, the rows of all pairs by cell, and where each cell's begin.
     """
-    cells, scored, level = reach
-    room = PAIRS + len(cells) + 1
+    allowances, factors, scored, level = reach
+    room = PAIRS + len(scored) + 1
     pair_rows, pair_cells = np.empty(room, np.int32), np.empty(room, np.int32)
     count = np.uint64(0)
     while first < len(coarse) and count <= PAIRS:
@@ -252,7 +267,10 @@ def choose(first, coarse, own, first_cells, reach, bars):
         if num == 0:
             first = last
             continue
-        scores = np.dot(coarse[first:last], cells[which].T)
+        cells = scored[which]
+        for c in range(len(which)):
+            cells[c, -1] = as_number(allowances[which[c]] * factors[own[first]])
+        scores = np.dot(coarse[first:last], cells.T)
         bits = scores.view(np.int32)
         for r in range(np.uint64(last - first)):
             q = np.uint64(first) + r
@@ -269,7 +287,7 @@ def choose(first, coarse, own, first_cells, reach, bars):
                         pair_rows[count], pair_cells[count] = q, which[c]
                         count += np.uint64(bits[r, c] > bar)
         first = last
-    ends = np.zeros(len(cells) + 1, np.int64)
+    ends = np.zeros(len(scored) + 1, np.int64)
     for p in range(count):
         ends[pair_cells[p] + 1] += 1
     ends = np.cumsum(ends)
