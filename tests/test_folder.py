@@ -445,6 +445,19 @@ def refusal(folder, **options):
     return str(caught.value).replace(f"{folder}", "g")
 
 
+def test_lists_that_are_all_empty(tmp_path):
+    empty = pa.array([[]] * NUM_NODES, pa.list_(pa.float64()))
+    small.change(small.write(tmp_path), "nodes", probs=empty)
+    assert read_folder(tmp_path).probs.shape == (NUM_NODES, 0)
+
+
+def test_ids_that_numpy_would_cut_short(tmp_path):
+    names = pa.array([*NAMES[:-1].tolist(), "a\0"])
+    small.change(small.write(tmp_path), "nodes", id=names)
+    told = f"must not end in the character NUL, got one that does in row {NUM_NODES - 1}"
+    assert told in refusal(tmp_path)
+
+
 def test_features_as_npy_that_are_wrong(tmp_path):
     small.change(small.write(tmp_path), "nodes", features=None)
     path = tmp_path / "features.npy"

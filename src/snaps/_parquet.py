@@ -174,12 +174,21 @@ class Columns:
 
     def ids(self, name: str) -> np.ndarray:
         """A column of integers or of strings."""
+        import pyarrow.compute as pc
         import pyarrow.types as types
 
         (column,) = self.read([name])
         if types.is_integer(column.type):
             return column.to_numpy()
-        if is_text(column.type) or len(column) == 0:
+        if len(column) == 0:
+            return np.empty(0, str)
+        if is_text(column.type):
+            ends = pc.index(pc.ends_with(column, "\0"), True).as_py()
+            if ends >= 0:  # NumPy would drop it
+                raise SnapsError(
+                    f"{self.title(name)} must not end in the character NUL, "
+                    f"got one that does in row {ends}"
+                )
             return np.array(column.to_pylist(), dtype=str)
         raise SnapsError(f"{self.title(name)} must be integers or strings, got {column.type}")
 
@@ -230,7 +239,7 @@ class Columns:
             if values.null_count:
                 row = rows.start + int(np.flatnonzero(null_mask(values))[0]) // width
                 raise SnapsError(f"{title} must not hold nulls, got one in row {row}")
-            out[rows] = values.to_numpy(zero_copy_only=False).reshape(-1, width)
+            out[rows] = values.to_numpy(zero_copy_only=False).reshape(len(column), width)
         return out
 
     def values(self, name: str) -> np.ndarray:
