@@ -36,14 +36,14 @@ def folder(tmp_path_factory):
     return write(tmp_path_factory.mktemp("graph"))
 
 
-def write(place, *, names=None, hub=0, roles=None, dense=False, classes=None):
+def write(place, *, names=None, hub=0, roles=None, dense=False, bare=False, classes=None):
     """A graph folder; the first nodes train, some calibrate, and a hub has links to others."""
     data = make_graph(NUM_NODES, 4, seed=3)
     probs = smoothed_regression(data.graph, data.labels, TRAIN)
     links = sp.coo_array(data.graph.adjacency).coords
     links = np.hstack([links, [np.zeros(hub, int), np.arange(1, hub + 1)]])
     features = data.graph.features.toarray() if dense else data.graph.features
-    graph = snaps.Graph(links, features, NUM_NODES, ids=names)
+    graph = snaps.Graph(links, None if bare else features, NUM_NODES, ids=names)
     if roles is None:
         roles = np.full(NUM_NODES, "", "U5")
         roles[TRAIN], roles[CALIB] = "train", "calib"
@@ -89,6 +89,7 @@ def assert_same(spark, folder, method, **options):
     assert np.array_equal(found.calib_scores, method.calib_scores_)
     assert by_id(found.sets.toArrow()) == want
     assert len(want) > 100
+    found.inputs.release()
     return found
 
 
@@ -124,6 +125,25 @@ def test_snaps_among_candidates_with_names_classes_and_validation_nodes(spark, t
     write(tmp_path, names=names, roles=roles, dense=True, classes=["c", "a", "b", "d"])
     method = snaps.SNAPS(0.1, score=snaps.RAPS(), candidates=90, class_conditional=True, seed=5)
     assert_same(spark, tmp_path, method)
+
+
+@pytest.mark.parametrize(
+    "method", [snaps.SNAPS(0.1), snaps.Pooled(0.1, parts=("own", "linked", "two_hop"))]
+)
+@pytest.mark.filterwarnings("ignore:the graph has no features")
+def test_nobody_has_similar_nodes_without_features(spark, tmp_path, method):
+    write(tmp_path, bare=True)
+    assert_same(spark, tmp_path, method)
+
+
+def test_sessions_may_ask_for_large_types(spark, tmp_path):
+    write(tmp_path, names=np.array([f"n{i}" for i in range(NUM_NODES)]))
+    setting = "spark.sql.execution.arrow.useLargeVarTypes"
+    spark.conf.set(setting, "true")
+    try:
+        assert_same(spark, tmp_path, snaps.SNAPS(0.1, candidates=90))
+    finally:
+        spark.conf.unset(setting)
 
 
 def test_daps_with_a_hub_whose_edges_are_spread(spark, tmp_path, monkeypatch):
@@ -245,8 +265,12 @@ def row(column, place, value):
          "'edges' column 'src' must be of the type of the nodes' ids (bigint), got string"),
         (lambda n, e: e.update(dst=pa.array([2, None, 4])),
          "'edges' column 'dst' must not be null, got null where src is 2"),
+        (lambda n, e: e.update(src=pa.array([1, None, 3]), dst=pa.array([2, None, 4])),
+         "'edges' column 'src' must not be null, got null where dst is null too"),
         (lambda n, e: e.update(dst=pa.array([2, 3, 9999])),
          "'edges' column 'dst' must name nodes of the graph, got 9999"),
+        (lambda n, e: e.update(src=pa.array([1, 2, 9998]), dst=pa.array([2, 3, 9998])),
+         "'edges' column 'src' must name nodes of the graph, got 9998"),
         (lambda n, e: n.update(probs=row(n["probs"], 77, [0.5, 0.5, 0.5, 0.5])),
          "'nodes' column 'probs' must sum to 1 in each row, got 2 for id 77"),
         (lambda n, e: n.update(probs=row(n["probs"], 78, None)),
@@ -258,6 +282,8 @@ def row(column, place, value):
          "got 'tester' for id 80"),
         (lambda n, e: n.update(label=row(n["label"], 81, 7)),
          "'nodes' column 'label' must lie from 0 to 3, or be -1 where unknown, got 7 for id 81"),
+        (lambda n, e: n.update(label=row(n["label"].cast("double"), 81, 1.5)),
+         "'nodes' column 'label' must be whole numbers, got 1.5 for id 81"),
         (lambda n, e: n.update(label=row(n["label"], 82, None)),
          "'nodes' column 'label' must be given where the role is calib, got null for id 82"),
         (lambda n, e: n.update(id=row(n["id"], 83, 84)),
@@ -271,6 +297,136 @@ def test_a_bad_table_is_told_in_one_line(spark, folder, change, told):
             edges.update(src=pa.array([100, 2, 3]), dst=pa.array([9999, 3, 4]))
 
     assert broken(spark, folder, change).startswith(told)
+
+
+FEATURES = {"indices": [0, 4], "values": [1.0, 2.0]}
+SPARSE = [("values", pa.list_(pa.float64())), ("indices", pa.list_(pa.int64()))]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "told"),
+    [
+        ("features", {"indices": [4, 0]}, "must have ascending indices, got 0 after 4 for id 'n2'"),
+        ("features", {"indices": [-1, 0]},
+         "must have indices from 0 to 2147483646, got -1 for id 'n2'"),
+        ("features", {"indices": [0, 3 * 10**9]},
+         "must have indices from 0 to 2147483646, got 3000000000 for id 'n2'"),
+        ("features", {"indices": [1]},
+         "must have a value for each index, got 1 indices and 2 values for id 'n2'"),
+        ("features", {"values": [None, 1.0]},
+         "(values) must not hold nulls, got one for id 'n2'"),
+        ("features", {"indices": None}, "(indices) must not be null, got null for id 'n2'"),
+        ("features", {"values": [1.0, np.inf]}, "must be finite, got inf for id 'n2'"),
+        ("features", None, "must not be null, got null for id 'n2'"),
+        ("id", "n2\0", "must not end in the character NUL, got 'n2\\x00'"),
+        ("probs", [0.5, 0.6], "must sum to 1 in each row, got 1.1 for id 'n2' (if these are"),
+        ("probs", [None, 1.0], "must not hold nulls, got one for id 'n2'"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_told_by_its_id(column, value, told):
+    from snaps.spark._columns import checker
+
+    columns = {
+        "id": pa.array(["n0", "n1", "n2", "n3"]),
+        "probs": pa.array([[0.5, 0.5]] * 4),
+        "role": pa.array([None, "calib", "test", ""], pa.string()),
+        "features": pa.array([FEATURES] * 4, pa.struct(SPARSE)),
+    }
+    (fine,) = checker("'nodes'", False)([pa.RecordBatch.from_pydict(columns)])
+    assert fine.to_pylist() == [{"problem": None, "classes": 2, "width": -1}]
+    value = {**FEATURES, **value} if isinstance(value, dict) else value
+    columns[column] = row(columns[column], 2, value)
+    (found,) = checker("'nodes'", False)([pa.RecordBatch.from_pydict(columns)])
+    assert found.to_pylist()[0]["problem"].startswith(f"'nodes' column '{column}' {told}")
+
+
+def test_columns_go_by_their_exact_names(spark, folder):
+    data = read_folder(folder)
+    classes = ["a", "A", "b`c", ".d"]
+    nodes = {"id": data.graph.ids, "ID": data.graph.ids[::-1], "role": data.roles.astype(str)}
+    nodes["label"] = np.array(classes)[data.labels]
+    nodes |= {f"p_{name}": data.probs[:, place] for place, name in enumerate(classes)}
+    edges = spark.createDataFrame(pa.table({"src": [1, 2], "dst": [2, 2]}))
+    table = spark.createDataFrame(pa.table(nodes))
+    found = snaps.spark.predict_sets(spark, table, edges, snaps.SplitConformal(0.1))
+    assert found.classes.tolist() == classes
+    for name, told in (("p_b`c", "column 'p_b`c' must not be null, got null for id 77"),):
+        table = pa.table(nodes | {name: row(pa.array(nodes[name]), 77, None)})
+        with pytest.raises(SnapsError, match=f"^'nodes' {re.escape(told)}$"):
+            snaps.spark.predict_sets(spark, spark.createDataFrame(table), edges)
+
+
+@pytest.mark.parametrize(
+    ("kind", "good"),
+    [
+        ("struct<indices:array<int>,values:array<float>>", True),
+        ("struct<values:array<double>,indices:array<bigint>>", True),
+        ("struct<indices:array<string>,values:array<double>>", False),
+        ("struct<indices:array<double>,values:array<double>>", False),
+        ("struct<indices:array<int>,values:array<string>>", False),
+        ("struct<indices:int,values:double>", False),
+        ("struct<indices:array<int>,values:array<double>,size:int>", False),
+    ],
+)
+def test_sparse_features_are_told_by_their_types(spark, kind, good):
+    from snaps.spark._columns import read_tables
+
+    nodes = spark.createDataFrame([], f"id int, probs array<double>, features {kind}")
+    edges = spark.createDataFrame([], "src int, dst int")
+    if good:
+        assert read_tables(nodes, edges).has_features
+        return
+    with pytest.raises(SnapsError, match=r"^'nodes' column 'features' must be a list of numbers, "):
+        read_tables(nodes, edges)
+
+
+def test_tables_that_are_none_of_one_kind(spark):
+    from snaps.spark._columns import read_tables
+
+    edges = spark.createDataFrame([], "src int, dst int")
+    nodes = spark.createDataFrame([], "id int, probs array<double>")
+    one = spark.createDataFrame([], "id int, p_a double")
+    stream = spark.readStream.format("rate").load().selectExpr("value src", "value dst")
+    for tables, told in (
+        ((nodes.select("*", "id"), edges), "'nodes' must have one column 'id', got 2"),
+        ((one, edges), "'nodes' must have two columns 'p_<class>' or more, got p_a"),
+        ((nodes, stream), "'edges' must be a table that is complete, got a stream"),
+    ):
+        with pytest.raises(SnapsError, match=f"^{re.escape(told)}$"):
+            read_tables(*tables)
+
+
+def test_rows_that_change_from_one_reading_to_the_next(spark, folder):
+    def some(batches):
+        for batch in batches:
+            yield batch.filter(pa.array(np.random.default_rng().random(len(batch)) < 0.8))
+
+    nodes, edges = frames(spark, folder)
+    nodes = nodes.mapInArrow(some, nodes.schema)
+    told = "^'nodes' must give the same rows whenever it is read, got others the second time"
+    with pytest.raises(SnapsError, match=told):
+        snaps.spark.predict_sets(spark, nodes, edges, snaps.SplitConformal(0.1))
+
+
+def test_places_that_cannot_be_written(spark, folder, tmp_path):
+    kept = spark.sparkContext._jsc.getPersistentRDDs
+    before = set(kept())
+    method = snaps.Pooled(0.1, parts=["own", "two_hop"])
+    (tmp_path / "there").mkdir()
+    with snaps.spark.predict_sets(spark, *frames(spark, folder), method) as found:
+        for path, told in (
+            (tmp_path / "there", "cannot write .*already exists"),
+            ("/proc/none/sets", "cannot write '/proc/none/sets': "),
+            ("nowhere://bucket/sets", "cannot write 'nowhere://bucket/sets': .*nowhere"),
+            (3, "'path' must be a path, got 3"),
+        ):
+            with pytest.raises(SnapsError, match=f"^{told}") as error:
+                found.write(path)
+            assert "\n" not in str(error.value)
+            assert set(kept()) <= before
+        found.write(str(tmp_path / "sets"))
+        assert len(found.sets.toArrow()) == NUM_NODES - len(CALIB) - len(TRAIN)
+    assert set(kept()) <= before
 
 
 def test_what_spark_does_not_do_is_told(spark, folder, monkeypatch):
@@ -308,6 +464,9 @@ def test_missing_java_pyspark_and_masters_are_told(monkeypatch):
     with pytest.raises(SnapsError, match=r"^'--master' must be the address of a Spark master, got"):
         with _session.session("spark://127.0.0.1:1"):
             pass
+    with pytest.raises(SnapsError, match=r": it must end in a port, such as spark://host:7077$"):
+        with _session.session("spark://host"):
+            pass
     with pytest.raises(SnapsError, match=r"^'--master' must be yarn, or start with spark://"):
         with _session.session("somewhere"):
             pass
@@ -328,11 +487,13 @@ def test_missing_java_pyspark_and_masters_are_told(monkeypatch):
 def test_the_command_writes_the_same_sets(spark, folder, tmp_path):
     common = [sys.executable, "-m", "snaps.cli", "predict", str(folder), "--alpha", "0.1"]
     common += ["--candidates", "90", "--json", "--out"]
-    one, other = tmp_path / "local.parquet", tmp_path / "spark.parquet"
+    one, other = tmp_path / "local.parquet", tmp_path / "a [1] of 100%" / "spark.parquet"
+    other.parent.mkdir()
     other.write_text("an older file goes")
     subprocess.run([*common, str(one)], check=True, capture_output=True)
     spark_only = ["--engine", "spark", "--master", "local[1]"]
     quick = {"spark.driver.extraJavaOptions": QUICK, "spark.sql.codegen.wholeStage": "false"}
+    quick["spark.hadoop.fs.defaultFS"] = "hdfs://127.0.0.1:1"  # paths are of this machine still
     settings = "".join(f"{name} {value}\n" for name, value in quick.items())
     (tmp_path / "spark-defaults.conf").write_text(f"{settings}spark.sql.shuffle.partitions 2\n")
     done = subprocess.run(
@@ -342,18 +503,29 @@ def test_the_command_writes_the_same_sets(spark, folder, tmp_path):
     assert done.returncode == 0, done.stderr
     assert by_id(pq.read_table(other)) == by_id(pq.read_table(one))
     assert '"engine": "spark"' in done.stdout
-    assert not list(tmp_path.glob(".spark*"))
+    assert os.listdir(other.parent) == [other.name]
+    assert os.stat(other).st_mode == os.stat(other.parent).st_mode
 
 
 def test_the_command_refuses_what_only_one_machine_does(folder, tmp_path, capsys):
     from snaps.cli import main
 
+    theirs = tmp_path / "theirs.parquet"
+    theirs.mkdir()
+    (theirs / "_SUCCESS").touch()
+    pq.write_table(pa.table({"id": [1], "money": [2]}), theirs / "part-0.parquet")
     for options, told in (
         (["--engine", "spark", "--weighted"], "'--weighted' must be left out with --engine spark"),
         (["--engine", "spark", "--out", "x.csv"], "'--out' must end in .parquet"),
+        (["--engine", "spark", "--out", str(theirs)], "it is a folder"),
+        (["--engine", "spark", "--out", "s3://b/s.parquet"], "call snaps.spark.predict_sets"),
         (["--master", "local[1]"], "--master"),
     ):
         with pytest.raises(SystemExit) as left:
             main(["predict", str(folder), "--out", str(tmp_path / "s.parquet"), *options])
         assert left.value.code == 2
+        assert told in capsys.readouterr().err
+    for place, told in (("s3://bucket/g", "'FOLDER' must be a path"), ("none", "no such folder")):
+        with pytest.raises(SystemExit):
+            main(["predict", place, "--out", str(tmp_path / "s.parquet"), "--engine", "spark"])
         assert told in capsys.readouterr().err

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,22 +44,25 @@ def predict_on_spark(
     from snaps.spark import predict_sets
     from snaps.spark._session import read_frames, session
 
+    for name, path in (("FOLDER", str(folder)), ("--out", out)):
+        _check_mounted(name, path)
+    check_folder(folder)
     # A folder that an earlier run wrote is replaced, as a file would be.
-    ours = os.path.exists(Path(out) / "_SUCCESS")
+    ours = _is_ours(Path(out))
     if (Path(out).suffix.lower() if ours else check_output(out, "--out")) != ".parquet":
         raise SnapsError(f"'--out' must end in .parquet with --engine spark, got {shown(out)}")
     check_apart({"--out": out}, folder_files(folder))
     names = None if classes is None else [name.strip() for name in classes.split(",")]
     if names is not None and all(name.lstrip("-").isdigit() for name in names):
         names = [int(name) for name in names]  # type: ignore[misc]
-    with session(master) as spark, steady(check_folder(folder)):
+    with session(master) as spark, steady(folder):
         nodes, edges = read_frames(spark, folder)
         found = predict_sets(
             spark, nodes, edges, estimator, classes=names, logits=logits,
             titles=("nodes.parquet", "edges.parquet"),
         )  # fmt: skip
         _write(found, Path(out))
-        told = _sizes(spark, out)
+        told = _sizes(spark, Path(out))
     summary: dict[str, Any] = {
         "out": out,
         "engine": "spark",
@@ -83,13 +87,42 @@ def _plain(threshold: Any) -> Any:
     return np.asarray(threshold).tolist()
 
 
+def _check_mounted(name: str, path: str) -> None:
+    """The command reads and writes what the file system of this machine shows."""
+    from snaps._checks import shown
+    from snaps._errors import SnapsError
+
+    if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", path) and not os.path.exists(path):
+        raise SnapsError(
+            f"'{name}' must be a path of this machine, got {shown(path)}: for what is elsewhere, "
+            "read DataFrames and call snaps.spark.predict_sets"
+        )
+
+
+def _is_ours(out: Path) -> bool:
+    """Whether this is a folder of sets that Spark wrote, and nothing else."""
+    from pyarrow.parquet import read_schema
+
+    if not os.path.exists(out / "_SUCCESS"):
+        return False
+    names = [name for name in os.listdir(out) if not name.endswith(".crc") and name != "_SUCCESS"]
+    try:
+        columns = [read_schema(out / name).names for name in names]
+    except Exception:  # of whatever else may lie there
+        return False
+    return bool(columns) and all(each == ["id", "labels", "size"] for each in columns)
+
+
 def _write(found: Any, out: Path) -> None:
     """Part files in a folder that has its name once all of them are there."""
     from snaps._errors import SnapsError
+    from snaps.spark._session import address
 
-    room = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+    # With the permissions of any folder: executors may run as another user.
+    room = out.absolute().with_name(f".{out.name}.{secrets.token_hex(4)}")
     try:
-        found.write(str((room / "new").absolute()))
+        room.mkdir()
+        found.write(address(room / "new"))
         if os.path.lexists(out):
             os.rename(out, room / "old")
         os.rename(room / "new", out)
@@ -99,11 +132,13 @@ def _write(found: Any, out: Path) -> None:
         shutil.rmtree(room, ignore_errors=True)
 
 
-def _sizes(spark: Any, out: str) -> dict[str, Any]:
+def _sizes(spark: Any, out: Path) -> dict[str, Any]:
     """How many sets there are, and how large they are."""
     from pyspark.sql import functions as F
 
+    from snaps.spark._session import read_parquet
+
     size = F.col("size")
     shares = [F.avg((size == n).cast("double")) for n in (1, 0)]
-    row = spark.read.parquet(os.path.abspath(out)).agg(F.count("*"), F.avg(size), *shares).first()
+    row = read_parquet(spark, out).agg(F.count("*"), F.avg(size), *shares).first()
     return dict(zip(("sets", "size", "singletons", "empty"), row, strict=True))

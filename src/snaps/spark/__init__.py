@@ -6,18 +6,22 @@ on the driver with the code of the estimators, on the rows of tuning and calibra
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, has, plainly, shown
+from snaps._checks import check_alpha, check_path, has, plainly, shown
 from snaps._checks.classes import encode_labels
 from snaps._errors import SnapsError, require
 from snaps._estimators import SNAPS, Estimator
 from snaps._evidence import Keys
+from snaps._parquet import texts
 from snaps._parts import Array, FittedScorer, Mean, Own, Part
 from snaps._roles import Roles
 from snaps.calibration import Calibration
@@ -39,9 +43,8 @@ class Prediction:
 
     Attributes
     ----------
-    sets : DataFrame
-        With columns id, labels (by name) and size, a row for each node asked for. It is made when
-        it is used: write it once, and read what was written.
+    make : callable
+        Gives the DataFrame of `sets`, anew.
     threshold : float, or array (K,) with class thresholds
     weights : dict of float
         What each part of the method weighs.
@@ -63,7 +66,7 @@ class Prediction:
     >>> found.sets.show()  # doctest: +SKIP
     """
 
-    sets: Any
+    make: Callable[[], Any]
     threshold: Any
     weights: dict[str, float]
     score: Score
@@ -75,8 +78,25 @@ class Prediction:
     num_nodes: int
     inputs: Any
 
-    def write(self, path: str) -> None:
-        """Write the sets as Parquet; complaints of executors come as one line.
+    @cached_property
+    def sets(self) -> Any:
+        """A DataFrame with columns id, labels (by name) and size, a row for each node asked for.
+
+        The work is done when it is used: write it once, and read what was written. What is kept
+        on the executors for it goes with `close`, or at the end of a `with` block.
+
+        Examples
+        --------
+        >>> import snaps.spark
+        >>> with snaps.spark.predict_sets(spark, nodes, edges) as found:  # doctest: +SKIP
+        ...     found.sets.show()
+        """
+        return self.make()
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the sets as Parquet, to a path that does not exist yet.
+
+        Complaints of Spark and of its executors come as one line.
 
         Examples
         --------
@@ -84,9 +104,31 @@ class Prediction:
         >>> found = snaps.spark.predict_sets(spark, nodes, edges)  # doctest: +SKIP
         >>> found.write("s3://bucket/sets.parquet")  # doctest: +SKIP
         """
-        with self.inputs.naming():
-            self.sets.write.mode("errorifexists").parquet(path)
-        self.inputs.release()
+        check_path(path)
+        place = os.fspath(path)
+        try:
+            with self.inputs.naming(f"cannot write {shown(place)}"):
+                self.sets.write.mode("errorifexists").parquet(place)
+        finally:
+            self.inputs.release()
+            self.__dict__.pop("sets", None)  # who uses them again has them made again
+
+    def close(self) -> None:
+        """Free what is kept on the executors; `sets` cannot be used any more.
+
+        Examples
+        --------
+        >>> import snaps.spark
+        >>> with snaps.spark.predict_sets(spark, nodes, edges) as found:  # doctest: +SKIP
+        ...     found.sets.show()
+        """
+        self.inputs.close()
+
+    def __enter__(self) -> Prediction:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def predict_sets(
@@ -127,6 +169,9 @@ def predict_sets(
 
     Notes
     -----
+    Both tables are read several times, and must give the same rows each time: persist or write
+    first what is sampled or drawn anew.
+
     Without `candidates`, similar nodes are looked for among all, which is for small graphs; a large
     one needs a number of candidates, the same on every engine.
 
@@ -152,21 +197,23 @@ def predict_sets(
         raise SnapsError(f"'estimator' must be one such as snaps.SNAPS(), got {shown(estimator)}")
     scorer, alpha = estimator.scorer(), check_alpha(estimator.alpha)
     tables = read_tables(nodes, edges, titles)
-    inputs = SparkInputs(spark, tables, logits)
-    few = _labelled(tables, inputs.num_classes, classes, estimator.uses_evidence)
+    inputs: Any = SparkInputs(spark, tables, logits)
+    evidence = estimator.uses_evidence
+    few = _labelled(tables, inputs.num_classes, classes, scorer.needs_tuning, evidence)
     calib = _calibrating(few, titles[0])
-    tune, known = few.tuning_and_known(estimator.uses_evidence)
+    tune, known = few.tuning_and_known(evidence)
     roles = Roles.read(
         few.graph,
         inputs.num_classes,
         few.labels,
         calib,
         tune_nodes=tune if scorer.needs_tuning else None,
-        known_nodes=known if estimator.uses_evidence else None,
+        known_nodes=known if evidence else None,
         classes=few.classes,
         tune=alpha if scorer.needs_tuning else None,
         seed=estimator.seed,
     )
+    estimator.warn_of(inputs)
     if isinstance(scorer, Pooling):
         scorer = _fitting(scorer, inputs.has)
     elif isinstance(scorer, Mixing):  # before the work is done, not after
@@ -203,17 +250,27 @@ def predict_sets(
     )
 
 
-def _labelled(tables: Any, num_classes: int, classes: Any, evidence: bool) -> Folder:
+def _labelled(tables: Any, num_classes: int, classes: Any, tuned: bool, evidence: bool) -> Folder:
     """The nodes whose labels are used, as if they were a folder of their own."""
+    roles = ["calib", *(["tune"] if tuned else []), *(["train", "valid"] if evidence else [])]
+    few = _with_roles(tables, num_classes, classes, roles)
+    if tuned and not evidence and few.tuning_and_known()[0] is None:
+        few = _with_roles(tables, num_classes, few.classes, ["calib", "valid"], known=True)
+    return few
+
+
+def _with_roles(
+    tables: Any, num_classes: int, classes: Any, roles: list[str], *, known: bool = False
+) -> Folder:
+    """The nodes with some roles; `known` classes need not be looked for among the labels."""
     from pyspark.sql import functions as F
 
-    roles = ["calib", "tune", "valid", *(["train"] if evidence else [])]
     found = tables.nodes.where(F.col("role").isin(roles)).select("id", "label", "role").toArrow()
     title = tables.title("label")
-    labels, missing = label_values(found.column("label").combine_chunks(), title)
+    labels, missing = _values(found, title)
     if tables.classes is not None and classes is None:
         classes = classes_of_columns(tables.classes, labels.dtype.kind == "U")
-    names = _class_names(tables, num_classes, classes, title)
+    names = classes if known else _class_names(tables, num_classes, classes, title)
     unknown: Any = "" if labels.dtype.kind == "U" else -1
     if missing.any() and unknown in names.tolist():
         row = found.column("id")[int(np.flatnonzero(missing)[0])].as_py()
@@ -226,8 +283,30 @@ def _labelled(tables: Any, num_classes: int, classes: Any, evidence: bool) -> Fo
     if not len(ids):
         raise _nobody(tables.titles[0])
     graph = Graph(None, num_nodes=len(ids), ids=ids)
-    told = np.array(found.column("role").to_pylist(), str)
+    told = texts(found.column("role").combine_chunks())
     return Folder(graph, np.empty((len(ids), 0)), labels, names, told)
+
+
+def _values(found: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
+    """The labels of a table, and where there is none; a bad one is named by its id."""
+    column = found.column("label").combine_chunks()
+
+    def fails(rows: int) -> bool:
+        try:
+            label_values(column[:rows], title)
+        except SnapsError:
+            return True
+        return False
+
+    try:
+        return label_values(column, title)
+    except SnapsError as error:
+        text = str(error)
+        if text.startswith("'label'"):
+            bad = bisect_left(range(1, len(column) + 1), True, key=fails)
+            name = plainly(found.column("id")[bad].as_py())
+            text = f"{title}{text.removeprefix(repr('label'))} for id {name}"
+        raise SnapsError(text) from error
 
 
 def _class_names(tables: Any, num_classes: int, classes: Any, title: str) -> np.ndarray:
@@ -236,7 +315,7 @@ def _class_names(tables: Any, num_classes: int, classes: Any, title: str) -> np.
 
     found = tables.nodes.groupBy("label").agg(F.min("id").alias("id"))
     found = found.orderBy("label").limit(num_classes + 1000).toArrow()
-    labels, missing = label_values(found.column("label").combine_chunks(), title)
+    labels, missing = _values(found, title)
     if labels.dtype.kind == "U":
         labels = labels.astype(object)
     known = labels[~missing]
@@ -296,8 +375,8 @@ def _sets(
     alpha: Any,
     classes: np.ndarray,
     used: Keys,
-) -> Any:
-    """The sets of the nodes asked for: role test, else all that are not used otherwise."""
+) -> Callable[[], Any]:
+    """Makes the sets of the nodes asked for: role test, else all that are not used otherwise."""
     import pyarrow as pa
     from pyspark.sql import functions as F
 
@@ -330,4 +409,4 @@ def _sets(
     kinds = {"i4": "int", "i8": "bigint"}
     kind = kinds.get(small.dtype.str[1:], "string")
     schema = f"id {'string' if inputs.tables.text else 'long'}, labels array<{kind}>, size int"
-    return inputs.all(list(parts.values()), finish, schema, asked)
+    return lambda: inputs.all(list(parts.values()), finish, schema, asked)

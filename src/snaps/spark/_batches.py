@@ -59,7 +59,10 @@ def unpacked(column: Any, kind: Any) -> np.ndarray:
     column = one(column)
     if not len(column):
         return np.empty((0, 0), kind)
-    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
+    # Sessions may ask for large types, whose offsets have 64 bits.
+    place = np.dtype(np.int64 if pa.types.is_large_binary(column.type) else np.int32)
+    start = place.itemsize * column.offset
+    offsets = np.frombuffer(column.buffers()[1], place, len(column) + 1, start)
     size = (offsets[-1] - offsets[0]) // np.dtype(kind).itemsize
     values = np.frombuffer(column.buffers()[2], kind, size, offsets[0])
     return values.reshape(len(column), -1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,11 @@ from snaps.spark._batches import features_of, lists, one
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NUMBERS = (*_INTEGERS, "float", "double")
 _LISTS = tuple(f"array<{kind}>" for kind in _NUMBERS)
+_INDICES = tuple(f"array<{kind}>" for kind in _INTEGERS)
+_MOST_COLUMNS = 2**31 - 1  # that features may have, on any engine
 CHECKED = "problem string, classes long, width long"
+
+Named = Callable[[int], str]  # how messages name a row
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Tables:
     @property
     def text(self) -> bool:
         """Whether ids are strings."""
-        return _kinds(self.nodes)["id"] == "string"
+        return bool(self.nodes.schema["id"].dataType.simpleString() == "string")
 
     @property
     def has_features(self) -> bool:
@@ -60,78 +65,109 @@ def read_tables(nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'
     """The columns that are needed, held against their types."""
     from pyspark.sql import functions as F
 
-    kinds = _kinds(nodes, titles[0])
-    named = [name for name in kinds if name.startswith(PREFIX)]
+    table = _Table(nodes, titles[0])
+    named = [name for name in table.kinds if name.startswith(PREFIX)]
     classes = None
-    _check(kinds, "id", (*_INTEGERS, "string"), "integers or strings", titles[0])
-    if "probs" in kinds or not named:
-        _check(kinds, "probs", _LISTS, "a list of numbers", titles[0])
-        probs = F.col("probs")
+    table.check("id", (*_INTEGERS, "string"), "integers or strings")
+    if "probs" in table.kinds or not named:
+        table.check("probs", _LISTS, "a list of numbers")
+        probs = table.column("probs")
     else:
         for name in named:
-            _check(kinds, name, _NUMBERS, "numbers", titles[0])
-        # A null in one of them makes the list null, which is found by its id.
-        whole = F.array(*[F.col(f"`{name}`").cast("double") for name in named])
-        empty = F.greatest(*[F.col(f"`{name}`").isNull() for name in named])
-        probs = F.when(~empty, whole)
+            table.check(name, _NUMBERS, "numbers")
+        if len(named) < 2:
+            raise SnapsError(
+                f"{titles[0]} must have two columns 'p_<class>' or more, got {named[0]}"
+            )
+        probs = F.array(*[table.column(name).cast("double") for name in named])
         classes = [name.removeprefix(PREFIX) for name in named]
-    columns = [_id("id", kinds).alias("id"), probs.alias("probs")]
+    columns = [table.id("id"), probs.alias("probs")]
     for name, sorts, rule in (
         ("role", ("string",), "strings"),
         ("label", (*_NUMBERS, "string", "boolean"), "integers or strings"),
     ):
-        there = name in kinds and kinds[name] != "void"
+        there = table.kinds.get(name, "void") != "void"
         if there:
-            _check(kinds, name, sorts, rule, titles[0])
-        columns.append((F.col(name) if there else F.lit(None).cast("string")).alias(name))
-    if "features" in kinds:
-        if not _is_sparse(kinds["features"]):
-            _check(kinds, "features", _LISTS, "a list of numbers", titles[0])
-        columns.append(F.col("features"))
-    ends = _kinds(edges, titles[1])
+            table.check(name, sorts, rule)
+        columns.append((table.column(name) if there else F.lit(None).cast("string")).alias(name))
+    if "features" in table.kinds:
+        table.check_features()
+        columns.append(table.column("features").alias("features"))
+    pairs, text = _Table(edges, titles[1]), table.kinds["id"] == "string"
     for name in ("src", "dst"):
-        _check(ends, name, (*_INTEGERS, "string"), "integers or strings", titles[1])
-        if (ends[name] == "string") != (kinds["id"] == "string"):
+        pairs.check(name, (*_INTEGERS, "string"), "integers or strings")
+        if (pairs.kinds[name] == "string") != text:
             raise SnapsError(
                 f"{titles[1]} column '{name}' must be of the type of the nodes' ids "
-                f"({kinds['id']}), got {ends[name]}"
+                f"({table.kinds['id']}), got {pairs.kinds[name]}"
             )
-    pairs = edges.select(_id("src", ends).alias("src"), _id("dst", ends).alias("dst"))
-    return Tables(nodes.select(*columns), pairs, classes, titles)
+    ends = pairs.frame.select(pairs.id("src"), pairs.id("dst"))
+    return Tables(table.frame.select(*columns), ends, classes, titles)
 
 
-def _kinds(table: Any, title: str = "") -> dict[str, str]:
-    """The types of columns, by name."""
-    schema = getattr(table, "schema", None)
-    if schema is None or not hasattr(table, "select"):
-        raise SnapsError(f"{title} must be a Spark DataFrame, got {type(table).__name__}")
-    return {field.name: field.dataType.simpleString() for field in schema.fields}
+class _Table:
+    """A DataFrame whose columns go by their place: names may hold any character, in any case.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        With columns 0, 1, ...
+    kinds : dict of str
+        The types of columns, by name.
+    """
+
+    def __init__(self, given: Any, title: str):
+        schema = getattr(given, "schema", None)
+        if schema is None or not hasattr(given, "select"):
+            raise SnapsError(f"{title} must be a Spark DataFrame, got {type(given).__name__}")
+        if given.isStreaming:
+            raise SnapsError(f"{title} must be a table that is complete, got a stream")
+        self._title, self._names = title, [field.name for field in schema.fields]
+        self._types = {field.name: field.dataType for field in schema.fields}
+        self.kinds = {name: kind.simpleString() for name, kind in self._types.items()}
+        self.frame = given.toDF(*map(str, range(len(self._names))))
+
+    def column(self, name: str) -> Any:
+        from pyspark.sql import functions as F
+
+        return F.col(str(self._names.index(name)))
+
+    def id(self, name: str) -> Any:
+        """A column of ids: strings, or integers of 64 bits."""
+        column = self.column(name)
+        return (column if self.kinds[name] == "string" else column.cast("long")).alias(name)
+
+    def check(self, name: str, sorts: tuple[str, ...], rule: str) -> None:
+        """Complain unless a column is there, once, and of one of these types."""
+        if name not in self.kinds:
+            found = ", ".join(self.kinds) or "none"
+            raise SnapsError(f"{self._title} must have a column '{name}', got {found}")
+        if self._names.count(name) > 1:
+            raise SnapsError(
+                f"{self._title} must have one column '{name}', got {self._names.count(name)}"
+            )
+        if self.kinds[name] not in sorts:
+            raise SnapsError(
+                f"{self._title} column '{name}' must be {rule}, got {self.kinds[name]}"
+            )
+
+    def check_features(self) -> None:
+        """Lists of numbers, or structs of lists: indices and values, in any order."""
+        from pyspark.sql.types import StructType
+
+        sorts, kind = _LISTS, self._types["features"]
+        if isinstance(kind, StructType):
+            parts = {field.name: field.dataType.simpleString() for field in kind.fields}
+            indices, values = parts.pop("indices", ""), parts.pop("values", "")
+            if not parts and indices in _INDICES and values in _LISTS:
+                sorts = (self.kinds["features"],)
+        rule = "a list of numbers, or a struct of indices (integers) and values (numbers)"
+        self.check("features", sorts, rule)
 
 
-def _check(kinds: dict[str, str], name: str, sorts: tuple[str, ...], rule: str, title: str) -> None:
-    if name not in kinds:
-        found = ", ".join(kinds) or "none"
-        raise SnapsError(f"{title} must have a column '{name}', got {found}")
-    if kinds[name] not in sorts:
-        raise SnapsError(f"{title} column '{name}' must be {rule}, got {kinds[name]}")
-
-
-def _is_sparse(kind: str) -> bool:
-    parts = kind.removeprefix("struct<").removesuffix(">").split(",")
-    return kind.startswith("struct<") and [part.split(":")[0] for part in parts] == [
-        "indices",
-        "values",
-    ]
-
-
-def _id(name: str, kinds: dict[str, str]) -> Any:
-    from pyspark.sql import functions as F
-
-    return F.col(name) if kinds[name] == "string" else F.col(name).cast("long")
-
-
-def checker(title: str, logits: bool) -> Any:
+def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
     """Look at every row of nodes; each partition tells its first problem and its widths."""
+    look = _Look(title, logits, classes)
 
     def check(batches: Iterable[Any]) -> Iterator[Any]:
         problem: str | None = None
@@ -140,7 +176,7 @@ def checker(title: str, logits: bool) -> Any:
             if not len(batch) or problem:
                 continue
             try:
-                found = _look(batch, title, logits)
+                found = look(batch)
                 if lengths is not None and found != lengths:
                     name = "probs" if found[0] != lengths[0] else "features"
                     old, new = (pair[name == "features"] for pair in (lengths, found))
@@ -169,43 +205,97 @@ def _called(ids: Any, row: int) -> str:
     return f"for id {shown(value) if isinstance(value, str) else plainly(value)}"
 
 
-def _look(batch: Any, title: str, logits: bool) -> tuple[int, int]:
-    """Complain about the first bad row of a batch; the lengths of probabilities and features."""
-    ids = batch.column("id")
-    if ids.null_count:
-        raise SnapsError(f"{title} column 'id' must not be null, got null")
+@dataclass(frozen=True)
+class _Look:
+    """Complains about the first bad row of a batch; gives the lengths of probs and features.
 
-    def name(row: int) -> str:
-        return _called(ids, row)
+    Attributes
+    ----------
+    title : what messages call the nodes
+    logits : bool
+    classes : names of the columns of probabilities, where these are columns of their own
+    """
 
-    classes, width = _length(batch.column("probs"), f"{title} column 'probs'", name), -1
-    # The checks of the core speak of 'probs'; the table's name goes before it.
-    try:
-        check_probs(lists(batch.column("probs")), "probs", logits=logits, where=name)
+    title: str
+    logits: bool
+    classes: list[str] | None
+
+    def __call__(self, batch: Any) -> tuple[int, int]:
+        ids = batch.column("id")
+        self._check_ids(ids)
+
+        def name(row: int) -> str:
+            return _called(ids, row)
+
+        classes = self._check_probs(batch.column("probs"), name)
+        width = -1
         if "features" in batch.schema.names:
-            column = batch.column("features")
-            if pa.types.is_struct(column.type):
-                _check_sparse(column, f"{title} column 'features'", name)
-                width = int(pc.max(column.field("indices").flatten()).as_py() or 0) + 1
-                check_features(features_of(column, width), where=name)
-                width = -1
-            else:
-                width = _length(column, f"{title} column 'features'", name)
-                check_features(lists(column), where=name)
+            width = self._check_features(batch.column("features"), name)
+        self._check_roles(one(batch.column("role")).fill_null(""), name)
+        return classes, width
+
+    def _check_ids(self, ids: Any) -> None:
+        if ids.null_count:
+            raise SnapsError(f"{self.title} column 'id' must not be null, got null")
+        if not pa.types.is_integer(ids.type):
+            bad = np.flatnonzero(pc.ends_with(ids, "\0").to_numpy(zero_copy_only=False))
+            if len(bad):  # NumPy's strings drop it
+                raise SnapsError(
+                    f"{self.title} column 'id' must not end in the character NUL, "
+                    f"got {ids[int(bad[0])].as_py()!r}"
+                )
+
+    def _check_probs(self, column: Any, name: Named) -> int:
+        title, values = f"{self.title} column 'probs'", column.flatten()
+        if self.classes is not None:
+            title = f"{self.title} columns 'p_<class>'"
+            if values.null_count:
+                row, place = divmod(_first_null(values), len(self.classes))
+                raise SnapsError(
+                    f"{self.title} column '{PREFIX}{self.classes[place]}' must not be null, "
+                    f"got null {name(row)}"
+                )
+        width = _length(column, title, name)
+        with _titled(title, "probs"):
+            check_probs(lists(column), "probs", logits=self.logits, where=name)
+        return width
+
+    def _check_features(self, column: Any, name: Named) -> int:
+        """The length of lists; -1 for sparse ones, which may end anywhere."""
+        title, width = f"{self.title} column 'features'", -1
+        table: Any
+        if pa.types.is_struct(column.type):
+            table = features_of(column, _check_sparse(column, title, name))
+        else:
+            width, table = _length(column, title, name), lists(column)
+        with _titled(title, "features"):
+            check_features(table, where=name)
+        return width
+
+    def _check_roles(self, roles: Any, name: Named) -> None:
+        bad = ~pc.is_in(roles, pa.array(["", *ROLES], roles.type)).to_numpy(zero_copy_only=False)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise SnapsError(
+                f"{self.title} column 'role' must be one of {', '.join(ROLES)} or empty, "
+                f"got {shown(roles[row].as_py())} {name(row)}"
+            )
+
+
+@contextmanager
+def _titled(title: str, name: str) -> Iterator[None]:
+    """The checks of the core speak of 'probs': say where that is."""
+    try:
+        yield
     except SnapsError as error:
-        raise SnapsError(str(error).replace("'", f"{title} column '", 1)) from error
-    roles = one(batch.column("role")).fill_null("")
-    bad = ~pc.is_in(roles, pa.array(["", *ROLES])).to_numpy(zero_copy_only=False)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise SnapsError(
-            f"{title} column 'role' must be one of {', '.join(ROLES)} or empty, "
-            f"got {shown(roles[row].as_py())} {name(row)}"
-        )
-    return classes, width
+        raise SnapsError(f"{title}{str(error).removeprefix(repr(name))}") from error
 
 
-def _length(column: Any, title: str, name: Any) -> int:
+def _first_null(column: Any) -> int:
+    return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+
+
+def _length(column: Any, title: str, name: Named) -> int:
     """The one length that all lists of a column have."""
     _no_null(column, title, name)
     widths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
@@ -217,33 +307,48 @@ def _length(column: Any, title: str, name: Any) -> int:
         )
     values = column.flatten()
     if values.null_count:
-        row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        raise SnapsError(f"{title} must not hold nulls, got one {name(row // int(widths[0]))}")
+        row = _first_null(values) // int(widths[0])
+        raise SnapsError(f"{title} must not hold nulls, got one {name(row)}")
     return int(widths[0])
 
 
-def _no_null(column: Any, title: str, name: Any) -> None:
+def _no_null(column: Any, title: str, name: Named) -> None:
     if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise SnapsError(f"{title} must not be null, got null {name(row)}")
+        raise SnapsError(f"{title} must not be null, got null {name(_first_null(column))}")
 
 
-def _check_sparse(column: Any, title: str, name: Any) -> None:
-    """Indices and values: as many of each, none null, indices from 0 on and ascending."""
+def _check_sparse(column: Any, title: str, name: Named) -> int:
+    """As many indices as values, none null, indices from 0 on and ascending; how far they go."""
     _no_null(column, title, name)
+    counts = {}
     for each in ("indices", "values"):
-        _no_null(column.field(each), f"{title} ({each})", name)
-        if column.field(each).flatten().null_count:
-            raise SnapsError(f"{title} ({each}) must not hold nulls, got one")
-    indices = column.field("indices")
-    counts = indices.value_lengths().to_numpy()
-    other = np.flatnonzero(counts != column.field("values").value_lengths().to_numpy())
+        part = column.field(each)
+        _no_null(part, f"{title} ({each})", name)
+        counts[each] = part.value_lengths().to_numpy()
+        if part.flatten().null_count:
+            row = np.searchsorted(np.cumsum(counts[each]), _first_null(part.flatten()), "right")
+            raise SnapsError(f"{title} ({each}) must not hold nulls, got one {name(int(row))}")
+    other = np.flatnonzero(counts["indices"] != counts["values"])
     if len(other):
-        raise SnapsError(f"{title} must have a value for each index, got {name(int(other[0]))}")
-    values = indices.flatten().to_numpy()
-    rows = np.repeat(np.arange(len(counts)), counts)
-    bad = values < 0
-    bad[1:] |= (values[1:] <= values[:-1]) & (rows[1:] == rows[:-1])
-    if bad.any():
-        row = int(rows[np.flatnonzero(bad)[0]])
-        raise SnapsError(f"{title} must have ascending indices from 0 on, got {name(row)}")
+        few, many = (int(counts[each][other[0]]) for each in ("indices", "values"))
+        raise SnapsError(
+            f"{title} must have a value for each index, "
+            f"got {few} indices and {many} values {name(int(other[0]))}"
+        )
+    indices = column.field("indices").flatten().to_numpy()
+    rows = np.repeat(np.arange(len(column)), counts["indices"])
+    wrong = (indices < 0) | (indices >= _MOST_COLUMNS)
+    if wrong.any():
+        bad = int(np.flatnonzero(wrong)[0])
+        raise SnapsError(
+            f"{title} must have indices from 0 to {_MOST_COLUMNS - 1}, "
+            f"got {indices[bad]} {name(int(rows[bad]))}"
+        )
+    back = np.flatnonzero((indices[1:] <= indices[:-1]) & (rows[1:] == rows[:-1]))
+    if len(back):
+        bad = int(back[0])
+        raise SnapsError(
+            f"{title} must have ascending indices, "
+            f"got {indices[bad + 1]} after {indices[bad]} {name(int(rows[bad]))}"
+        )
+    return int(indices.max(initial=0)) + 1

@@ -31,6 +31,7 @@ from snaps.spark import _links
 from snaps.spark._batches import features_of, keys_of, pieces, unpacked
 from snaps.spark._columns import CHECKED, Tables, checker
 from snaps.spark._rows import Candidates, RowMaker, is_plain
+from snaps.spark._told import told
 
 BUCKET_BYTES = 32 * 2**20  # that reach a bucket, about; a task holds one of them in memory
 MOST_BUCKETS = 100_000
@@ -82,13 +83,12 @@ class SparkInputs:
             _link(F.col("src"), self._seed).alias("src"),
             _link(F.col("dst"), self._seed).alias("dst"),
         )
-        ends = ends.where("src != dst")
-        # Both ways, read once.
+        # Both ways, read once. Self loops are left out where their ends are known to be nodes.
         back = F.struct(F.col("dst").alias("src"), F.col("src").alias("dst"))
         self.edges = ends.select(F.inline(F.array(F.struct("src", "dst"), back)))
         self.has = frozenset(
             name
-            for name, there in (("links", self._num_edges), ("similar", tables.has_features))
+            for name, there in (("links", self._linked), ("similar", tables.has_features))
             if there
         )
         self._few: Any = None
@@ -103,17 +103,18 @@ class SparkInputs:
         from pyspark.sql import functions as F
 
         counts = self.tables.edges.select(
-            F.count("*").alias("all"), F.count("src").alias("src"), F.count("dst").alias("dst")
-        ).first()
+            F.count("*").alias("all"), F.count("src").alias("src"), F.count("dst").alias("dst"),
+            F.count_if(F.col("src") != F.col("dst")).alias("apart"),
+        ).first()  # fmt: skip
         for name in ("src", "dst"):
             if counts[name] < counts["all"]:
                 other = "dst" if name == "src" else "src"
                 row = self.tables.edges.where(F.col(name).isNull()).first()
+                at = "null too" if row[other] is None else plainly(row[other])
                 raise SnapsError(
-                    f"{self.tables.title(name)} must not be null, got null where {other} is "
-                    f"{plainly(row[other])}"
+                    f"{self.tables.title(name)} must not be null, got null where {other} is {at}"
                 )
-        self._num_edges = int(counts["all"])
+        self._num_edges, self._linked = int(counts["all"]), bool(counts["apart"])
 
     def _check_nodes(self) -> tuple[int, int, int]:
         """The number of nodes, of classes and of features."""
@@ -122,7 +123,7 @@ class SparkInputs:
         title = self.tables.titles[0]
         with told():
             found = (
-                self.nodes.mapInArrow(checker(title, self._logits), CHECKED)
+                self.nodes.mapInArrow(checker(title, self._logits, self.tables.classes), CHECKED)
                 .agg(
                     F.min("problem").alias("problem"),
                     *[f(name).alias(f"{f.__name__}_{name}") for f in (F.min, F.max)
@@ -205,10 +206,17 @@ class SparkInputs:
         links = self._few.select(_link(F.col("id"), self._seed).alias("link"))
         # Their links may well be more than average.
         asked = Asked(nodes, links, min(4 * len(self._ids) / self.num_nodes, 1.0))
-        with self.naming():
-            found = self.all(parts, finish, schema, asked).toArrow()
-        self.release()
+        try:
+            with self.naming():
+                found = self.all(parts, finish, schema, asked).toArrow()
+        finally:
+            self.release()
         place, here = locate_keys(self._keys, keys_of(found.column("id")))
+        if not len(place) == len(found) == len(np.unique(place)) == len(self._keys):
+            raise SnapsError(
+                f"{self.tables.titles[0]} must give the same rows whenever it is read, got others "
+                "the second time: persist or write it first"
+            )
         out = {}
         for name, part in zip(names, parts, strict=True):
             table = np.empty((len(self._keys), self.num_classes))
@@ -243,7 +251,7 @@ class SparkInputs:
     def _maker(self, parts: tuple[Part, ...]) -> RowMaker:
         over = {part.over for part in parts if isinstance(part, Mean)}
         found = None
-        for each in over:
+        for each in over if self.tables.has_features else ():
             assert isinstance(each, Similar)
             found = self._candidates(each)
         threads = int(self.spark.conf.get("spark.task.cpus", "1"))
@@ -254,11 +262,14 @@ class SparkInputs:
         return ", ".join([*(f"{name} {kinds[name]}" for name in names), "table binary"])
 
     def _arrow(self, schema: str) -> Any:
-        """A schema as Arrow has it."""
+        """A schema as Arrow has it in this session, which may ask for large types."""
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructType
 
-        return to_arrow_schema(cast(StructType, StructType.fromDDL(schema)))
+        large = self.spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false")
+        return to_arrow_schema(
+            cast(StructType, StructType.fromDDL(schema)), prefers_large_types=large == "true"
+        )
 
     def _sent(self, parts: list[Part], asked: Asked) -> Any:
         """What links bring: sums of rows."""
@@ -297,9 +308,15 @@ class SparkInputs:
         return second.union(own)
 
     def release(self) -> None:
-        """Let go of what was kept on the executors."""
+        """Let go of means that were kept on the executors."""
         while self._persisted:
             self._persisted.pop().unpersist()
+
+    def close(self) -> None:
+        """Let go of all that is kept on the executors; nothing can be made any more."""
+        self.release()
+        while self._broadcast:
+            self._broadcast.popitem()[1].destroy()
 
     def _into(self, targets: Any) -> Any:
         """Edges into some nodes."""
@@ -337,7 +354,7 @@ class SparkInputs:
             rows = unpacked(found.column("table"), np.float64).reshape(len(heavy), rows.shape[1])
         left = _placed(sources, _bucket("link", buckets), buckets)
         right = _placed(edges, bucket, buckets)
-        send = _links.sender(hop, (heavy, rows))
+        send = _links.sender(hop, (heavy, rows), self._arrow(_links.SENT))
         return left.cogroup(right).applyInArrow(send, _links.SENT)
 
     def _meet(self, base: Any, sent: Any, receive: Any, schema: str, buckets: int) -> Any:
@@ -454,10 +471,10 @@ class SparkInputs:
     # -- errors ---------------------------------------------------------------------------------
 
     @contextmanager
-    def naming(self) -> Iterator[None]:
+    def naming(self, otherwise: str = "") -> Iterator[None]:
         """Errors of the executors in one line; an end of an edge that is no node by its name."""
         try:
-            with told():
+            with told(otherwise):
                 yield
         except SnapsError as error:
             if str(error).startswith(_links.NO_NODE):
@@ -536,18 +553,3 @@ def check_fits(parts: Iterable[Part], num_classes: int) -> None:
             )
         if not isinstance(part, (Own, Probs, Beliefs)):
             raise SnapsError(f"'parts' must be among those that Spark makes, got {part!r:.40}")
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """Complaints that executors raise, as the one line they are."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        for line in str(error).splitlines():
-            _, found, message = line.partition("SnapsError: ")
-            if found:
-                raise SnapsError(message) from error
-        raise

@@ -29,7 +29,7 @@ NO_NODE = "edges must end at nodes, got an end that is none:"
 Rows = tuple[np.ndarray, Array]  # links in ascending order, and their rows
 
 
-def sender(hop: int, heavy: Rows) -> Callable[[Any, Any], Any]:
+def sender(hop: int, heavy: Rows, schema: Any) -> Callable[[Any, Any], Any]:
     """What the sources of one bucket send: their rows, summed up by target."""
 
     def send(sources: Any, edges: Any) -> Any:
@@ -41,13 +41,17 @@ def sender(hop: int, heavy: Rows) -> Callable[[Any, Any], Any]:
         links, table = links[order], table[order]
         src, dst = (one(edges.column(name)).to_numpy() for name in ("src", "dst"))
         if not len(src):
-            return _sent(hop, dst, dst, np.empty((0, 2), np.int64))
+            return pa.Table.from_batches([], schema)
         place = np.minimum(np.searchsorted(links, src), max(len(links) - 1, 0))
         missing = np.flatnonzero(links[place] != src) if len(links) else np.arange(len(src))
         if len(missing):
             raise SnapsError(f"{NO_NODE} {src[missing[0]]}")
         if np.abs(table).max() > LARGEST:
             raise SnapsError(f"'score' must give scores of at most {LARGEST:g} for links to share")
+        apart = src != dst
+        dst, place = dst[apart], place[apart]
+        if not len(dst):
+            return pa.Table.from_batches([], schema)
         targets, codes = _distinct(dst)
         # An edge that is listed twice, or both ways, counts once.
         pairs = np.unique(codes * len(links) + place)
@@ -55,7 +59,9 @@ def sender(hop: int, heavy: Rows) -> Callable[[Any, Any], Any]:
         counts = np.bincount(codes, minlength=len(targets))
         indptr = np.concatenate([[0], np.cumsum(counts)])
         # In single precision, as the local engine averages.
-        return _sent(hop, targets, counts, exact_sums(indptr, place, table.astype(np.float32)))
+        sums = exact_sums(indptr, place, table.astype(np.float32))
+        batches = [batch.cast(schema) for batch in _sent(hop, targets, counts, sums)]
+        return pa.Table.from_batches(batches, schema)
 
     return send
 
@@ -70,21 +76,16 @@ def _by_link(nodes: Any) -> Rows:
     return links, unpacked(nodes.column("table"), np.float64)
 
 
-def _sent(hop: int, targets: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> Any:
+def _sent(hop: int, targets: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> Iterator[Any]:
     """Sums take 32 bits a number where they fit, as most do, else 64."""
     small = (np.abs(sums) < 2**31).all(axis=1)
-    batches: list[Any] = []
     for which, kind in ((small, np.int32), (~small, np.int64)):
         columns = {
             "dst": targets[which],
             "hop": np.full(int(which.sum()), hop, np.int32),
             "count": counts[which],
         }
-        batches += pieces(columns, {"sums": sums[which].astype(kind)})
-    schema = pa.schema(
-        [("dst", pa.int64()), ("hop", pa.int32()), ("count", pa.int64()), ("sums", pa.binary())]
-    )
-    return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
+        yield from pieces(columns, {"sums": sums[which].astype(kind)})
 
 
 def received(links: np.ndarray, sent: Any, hop: int, own: Array) -> Array:

@@ -41,6 +41,7 @@ class RowMaker:
     parts : tuple of Part
     logits : bool
     candidates : broadcast Candidates, optional
+        Without them, nobody has similar ones, and every row is its own mean.
     threads : int
         That a task may use.
     """
@@ -59,7 +60,7 @@ class RowMaker:
     def tables(self, batches: Iterable[Any]) -> Iterator[tuple[Any, dict[Part, Array]]]:
         """Batches of nodes, and the parts of their rows."""
         least = 0
-        if any(isinstance(part, Mean) for part in self.parts):
+        if self.candidates is not None and any(isinstance(part, Mean) for part in self.parts):
             # Each time, the candidates are prepared anew: as many rows are worth that.
             least = max(LEAST_ROWS, len(self.candidates.value.keys))
         for batch in gathered(iter(batches), least):
@@ -79,6 +80,9 @@ class RowMaker:
                 out.append(_plain(part, probs, keys))
                 continue
             assert isinstance(part.over, Similar)
+            if self.candidates is None:
+                out.append(_plain(part.of, probs, keys))
+                continue
             known = self.candidates.value
             if part.over not in near:
                 features = features_of(batch.column("features"), known.width)

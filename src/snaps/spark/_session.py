@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -19,6 +20,7 @@ from snaps._checks import shown
 from snaps._errors import SnapsError, require
 from snaps._manifest import FEATURE_FILES
 from snaps._parquet import Columns, read_features
+from snaps.spark._told import reason
 
 PATIENCE = 5.0  # seconds to wait for a master to answer
 
@@ -45,10 +47,8 @@ def session(master: str | None = None) -> Iterator[Any]:
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # Java's errors have no one class
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        what = next((line for line in lines if "Exception:" in line), lines[0] if lines else "")
         named = "" if master is None else f" with '--master' {shown(master)}"
-        raise SnapsError(f"Spark must start{named}, got {what.split('Exception: ')[-1]}") from error
+        raise SnapsError(f"Spark must start{named}, got {reason(error)}") from error
     try:
         yield spark
     finally:
@@ -75,14 +75,31 @@ def _check_master(master: str) -> None:
     why = "no address"
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            why = "it must end in a port, such as spark://host:7077"
+            continue
         try:
-            socket.create_connection((host, int(port)), PATIENCE).close()
+            socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
             return
-        except (OSError, ValueError) as error:
+        except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
     raise SnapsError(
         f"'--master' must be the address of a Spark master, got {shown(master)}: {why}"
     )
+
+
+def address(path: Path) -> str:
+    """A path of this machine for Spark, whose own file system may be another."""
+    return f"file://{path.absolute()}"
+
+
+def read_parquet(spark: Any, path: Path) -> Any:
+    """A Parquet file of this machine, or a folder of them, as a DataFrame."""
+    plain = re.sub(r"([][{}*?\\])", r"\\\1", address(path))  # a name, no pattern
+    try:
+        return spark.read.parquet(plain)
+    except Exception as error:  # Java's errors have no one class
+        raise SnapsError(f"cannot read '{path}': {reason(error)}") from error
 
 
 def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
@@ -95,10 +112,7 @@ def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
         path = root / name
         if not os.path.exists(path):
             raise SnapsError(f"cannot read '{path}': no such file")
-        try:
-            frames.append(spark.read.parquet(str(path.absolute())))
-        except Exception as error:
-            raise SnapsError(f"cannot read '{path}': damaged or not a Parquet file") from error
+        frames.append(read_parquet(spark, path))
     nodes, edges = frames
     if any(os.path.exists(root / name) for name in FEATURE_FILES):
         nodes = nodes.join(_feature_frame(spark, root), "id")
