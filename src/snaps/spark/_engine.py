@@ -35,6 +35,7 @@ from snaps.spark._told import told
 
 BUCKET_BYTES = 32 * 2**20  # that reach a bucket, about; a task holds one of them in memory
 MOST_BUCKETS = 100_000
+TASK_ROWS = 10_000  # that a task takes at least, where partitions are smaller
 FEW_TARGETS = 100_000  # which a hub may send to from one bucket
 SAMPLED_EDGES = 2_000_000  # in which nodes with very many links are looked for
 # All nodes are candidates where no number is given, as long as comparing them takes so many
@@ -76,6 +77,7 @@ class SparkInputs:
         self._logits = check_flag(logits, "logits")
         self._check_edges()
         self.num_nodes, self.num_classes, self._width = self._check_nodes()
+        self.nodes = self.nodes.coalesce(self._tasks())
         from pyspark.sql import functions as F
 
         self._seed, self.nodes = self._with_links()
@@ -150,6 +152,12 @@ class SparkInputs:
                 f"got {plainly(again['id'])} twice or more"
             )
         return self.nodes.count(), int(found["max_classes"]), int(found["max_width"])
+
+    def _tasks(self) -> int:
+        """How many tasks go over the nodes at most: each one costs, even if it has no row."""
+        total = self.num_nodes * (self.num_classes + max(self._width, 0)) * 8
+        least = 2 * self.spark.sparkContext.defaultParallelism
+        return math.ceil(max(least, total / BUCKET_BYTES, self.num_nodes / TASK_ROWS))
 
     def _with_links(self) -> tuple[int, Any]:
         """Nodes with 64 bits that edges know them by: integers themselves, names hashed.
