@@ -43,8 +43,8 @@ Found = tuple[np.ndarray, ...]
 Reach = tuple[np.ndarray, np.ndarray, np.ndarray, float]  # see `choose` in kernels/cells.py
 Advance = Callable[[int], None]
 
-CELLS = 4.0  # per square root of the number of members
-PER_CELL, ROUNDS = 25, 5  # of k-means: rows per cell, rounds
+CELLS = 2.5  # per square root of the number of members
+PER_CELL, ROUNDS = 20, 4  # of k-means: rows per cell, rounds
 SAMPLE = 1000  # nodes that are compared with all
 ENOUGH, AT_MOST = 1000, 64  # members that a row meets first; cells that these may come from
 WIDE, VECTORS, LEARN = 512, 128, 20_000  # columns; singular vectors; rows that these come from
