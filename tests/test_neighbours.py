@@ -106,7 +106,7 @@ def test_finds_the_wanted_share(kind, tables):
         graph = approximate(tables[kind], recall)
         found = share_found(graph, exact)
         assert found > recall - 0.015
-        # The sample is of nodes that did not make the cells; those that did, here most, fare better.
+        # The sample is of nodes that did not make the cells; those that did fare better.
         assert -0.03 < graph.recall - found < 0.015
     if kind == "spectrum":  # the others are found too easily
         assert share_found(approximate(tables[kind], 0.8), exact) < 0.82
