@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -484,9 +486,11 @@ def test_missing_java_pyspark_and_masters_are_told(monkeypatch):
 # -- the command ---------------------------------------------------------------------------------
 
 
-def test_the_command_writes_the_same_sets(spark, folder, tmp_path):
+def test_the_command_writes_the_same_sets(spark, folder, tmp_path, monkeypatch, capsys):
+    from snaps.cli import main
+
     common = [sys.executable, "-m", "snaps.cli", "predict", str(folder), "--alpha", "0.1"]
-    common += ["--candidates", "90", "--json", "--out"]
+    common += ["--candidates", "90", "--out"]
     one, other = tmp_path / "local.parquet", tmp_path / "a [1] of 100%" / "spark.parquet"
     other.parent.mkdir()
     other.write_text("an older file goes")
@@ -502,9 +506,17 @@ def test_the_command_writes_the_same_sets(spark, folder, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert by_id(pq.read_table(other)) == by_id(pq.read_table(one))
-    assert '"engine": "spark"' in done.stdout
+    assert re.search(rf"\ntook [0-9.]+ s\nwrote {re.escape(str(other))}\n$", done.stdout)
     assert os.listdir(other.parent) == [other.name]
     assert os.stat(other).st_mode == os.stat(other.parent).st_mode
+    # Again, over what the first run wrote.
+    monkeypatch.setattr("snaps.spark._session.session", lambda master: nullcontext(spark))
+    with pytest.raises(SystemExit) as left:
+        main([*common[3:], str(other), "--engine", "spark", "--json"])
+    assert left.value.code == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["engine"] == "spark" and told["sets"] == len(pq.read_table(one))
+    assert by_id(pq.read_table(other)) == by_id(pq.read_table(one))
 
 
 def test_the_command_refuses_what_only_one_machine_does(folder, tmp_path, capsys):

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ def predict_on_spark(
     names = None if classes is None else [name.strip() for name in classes.split(",")]
     if names is not None and all(name.lstrip("-").isdigit() for name in names):
         names = [int(name) for name in names]  # type: ignore[misc]
+    began = time.perf_counter()
     with session(master) as spark, steady(folder):
         nodes, edges = read_frames(spark, folder)
         found = predict_sets(
@@ -77,6 +79,9 @@ def predict_on_spark(
         "classes": found.classes.tolist(),
         **told,
         **provenance({}),
+        # The memory is the executors'.
+        "seconds": {"total": time.perf_counter() - began},
+        "peak_memory": None,
     }
     print_prediction(summary, as_json)
 
