@@ -16,8 +16,10 @@ demo: $(VENV)/.core
 # On the small arrays of tests a second thread of BLAS only spins, and slows the first. Products have
 # other last bits on other processors; with one set of loops, pages print the same on all of them.
 TEST := SNAPS_DATA="$(DATA)" OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Haswell
+# Files side by side, the tests of a file one after the other: they share fixtures.
+SIDE := -n auto --maxprocesses 4 --dist loadfile
 test: $(VENV)/.test
-	$(TEST) $(BIN)/python -m pytest
+	$(TEST) $(BIN)/python -m pytest $(SIDE)
 
 # The attacker of the tests, at length: make fuzz CASES=200000 SEED=7
 CASES ?= 20000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -191,6 +192,43 @@ def test_some_rows_are_the_same_as_among_all(kind, tables):
     some = similarity_graph(table, K, rows=rows, candidates=500)
     assert some.shape == (50, N)
     assert same(some, similarity_graph(table, K, candidates=500)[rows])
+
+
+OVERLAP = """
+import threading
+import numpy, threadpoolctl
+from snaps.kernels.threads import single_products
+begun, met, gone = threading.Event(), threading.Event(), threading.Event()
+def first():
+    with single_products():
+        begun.set()
+        met.wait()
+    gone.set()
+def second():
+    begun.wait()
+    with single_products():
+        met.set()
+        gone.wait()
+threads = [threading.Thread(target=first), threading.Thread(target=second)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print({pool["num_threads"] for pool in threadpoolctl.threadpool_info()})
+"""
+
+
+def test_overlapping_searches_give_the_threads_of_blas_back():
+    """Who comes second finds the limit of the first, and must not take it for the usual number."""
+    two = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
+    ran = subprocess.run(
+        [sys.executable, "-c", OVERLAP],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.stdout == "{2}\n", ran.stderr
 
 
 def test_another_seed_draws_other_samples(tables):

@@ -94,10 +94,8 @@ class Source:
 
 def _singular_vectors(rows: sp.csr_array) -> np.ndarray:
     """The leading right singular vectors, by subspace iteration in one thread."""
-    from threadpoolctl import threadpool_limits
-
     basis = np.random.default_rng(0).standard_normal((rows.shape[1], VECTORS + 8))
-    with threadpool_limits(1, user_api="blas"):
+    with single_products():
         for _ in range(4):
             basis = np.linalg.qr(rows.T @ (rows @ basis))[0]
         right = np.linalg.svd(rows @ basis, full_matrices=False)[2]

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from snaps.graph import Graph
 from snaps.kernels.memory import pieces, room
+from snaps.kernels.threads import single_products
 
 SUMMARY_SIZE = 128  # columns that sum up the features
 CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
@@ -74,8 +75,6 @@ def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
     Unit rows. Summed up in the order of the ids, by one thread: neither the order of the nodes nor
     the number of threads can then change a bit.
     """
-    from threadpoolctl import threadpool_limits
-
     assert graph.features is not None
     features = graph.features
     if not sp.issparse(features) and features.shape[1] <= size:
@@ -85,7 +84,7 @@ def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
             out[some] = unit_rows(unit_rows(np.asarray(features[some], np.float64)))
         return out
     order = np.argsort(graph.keys, kind="stable")
-    with threadpool_limits(1, user_api="blas"):
+    with single_products():
         table = unit_rows(_summary(features[order], size))
     return table[np.argsort(order)]
 

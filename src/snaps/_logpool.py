@@ -12,6 +12,7 @@ import numpy as np
 
 from snaps._checks import calm
 from snaps._evidence import Evidence
+from snaps.kernels.threads import single_products
 
 PULL = 10.0  # on the weights, in units of tuning nodes
 BIAS_PULLS = (125.0, 25.0, 5.0, 1.0)  # on the biases; the best of four folds is taken
@@ -30,11 +31,9 @@ def fit_pool(
         The tuning nodes' rows of every part.
     tuning : Evidence
     """
-    from threadpoolctl import threadpool_limits
-
     stack = np.stack(list(rows.values()))
     # The products are small: more threads would wait for one another, and round otherwise.
-    with threadpool_limits(1, user_api="blas"):
+    with single_products():
         pull = _choose_bias_pull(stack, tuning.labels)
         solution = _minimise(stack, tuning.labels, pull)
     m = len(rows)

@@ -12,6 +12,7 @@ import numpy as np
 
 from snaps._evidence import Evidence
 from snaps.kernels.memory import room
+from snaps.kernels.threads import single_products
 
 RIDGES = 10.0 ** np.arange(-2, 3.5, 0.5)  # tried; the least leave-one-out error is taken
 ROWS = 8192  # of a block; whatever the memory, so that sums have the same bits
@@ -32,13 +33,11 @@ def solve(
 
     `rows` gives a block of them. What is summed over blocks has the size of the columns.
     """
-    from threadpoolctl import threadpool_limits
-
     m = len(evidence)
     if not m:
         return Solution(np.zeros((columns, num_classes)), np.zeros((0, num_classes)))
     one_hot = np.eye(num_classes)
-    with threadpool_limits(1, user_api="blas"):
+    with single_products():
         table, gram = room((m, columns)), np.zeros((columns, columns))
         for some in blocks(m):
             table[some] = block = rows(some)
@@ -79,10 +78,8 @@ def blocks(count: int) -> Iterator[slice]:
 
 def guessed(table: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     """Rows times coefficients, block by block."""
-    from threadpoolctl import threadpool_limits
-
     out = room((len(table), coefficients.shape[1]))
-    with threadpool_limits(1, user_api="blas"):
+    with single_products():
         for some in blocks(len(table)):
             out[some] = table[some] @ coefficients
     return out

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
-_single: ContextVar[bool] = ContextVar("single products", default=False)
 
 
 def num_threads() -> int:
@@ -75,18 +74,24 @@ def blocks(rows: np.ndarray, width: int) -> list[np.ndarray]:
 
 @contextmanager
 def single_products() -> Iterator[None]:
-    """One thread per BLAS product within the block; one block within another costs nothing."""
-    if _single.get():
-        yield
-        return
+    """One thread per BLAS product within the block; one block within another costs nothing.
+
+    The limit is the whole process's: the first block to begin, in any thread, sets it, and the last
+    to end lifts it.
+    """
     from threadpoolctl import threadpool_limits
 
-    token = _single.set(True)
+    with _lock:
+        if not _inside:
+            _limits.append(threadpool_limits(1, user_api="blas"))
+        _inside.append(None)
     try:
-        with threadpool_limits(1, user_api="blas"):
-            yield
+        yield
     finally:
-        _single.reset(token)
+        with _lock:
+            _inside.pop()
+            if not _inside:
+                _limits.pop().restore_original_limits()
 
 
 def in_blocks(
@@ -109,6 +114,8 @@ def in_blocks(
 
 
 _pool: list[ThreadPoolExecutor] = []
+_inside: list[None] = []  # an item for each block of `single_products`
+_limits: list[Any] = []
 _lock = Lock()
 
 
