@@ -223,7 +223,7 @@ def test_overlapping_searches_give_the_threads_of_blas_back():
     two = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
     ran = subprocess.run(
         [sys.executable, "-c", OVERLAP],
-        env=environment,
+        env=two,
         capture_output=True,
         text=True,
         timeout=120,
