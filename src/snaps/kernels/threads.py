@@ -76,22 +76,39 @@ def blocks(rows: np.ndarray, width: int) -> list[np.ndarray]:
 def single_products() -> Iterator[None]:
     """One thread per BLAS product within the block; one block within another costs nothing.
 
-    The limit is the whole process's: the first block to begin, in any thread, sets it, and the last
-    to end lifts it.
+    Most libraries have one limit for the whole process: the first block to begin, in any thread,
+    remembers what it was, and the last to end puts it back.
     """
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
     with _lock:
         if not _inside:
-            _limits.append(threadpool_limits(1, user_api="blas"))
+            libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+            _usual[:] = [(library, library.num_threads) for library in libraries]
         _inside.append(None)
+        _allow_one()
     try:
         yield
     finally:
         with _lock:
             _inside.pop()
             if not _inside:
-                _limits.pop().restore_original_limits()
+                _allow(_usual)
+
+
+def _allow(threads: list[tuple[Any, int]]) -> None:
+    """Let each library use so many threads per product, whichever thread of ours asks for it."""
+    for library, count in threads:
+        # From 3.8 on threadpoolctl does nothing for threads other than the first that asked.
+        release = getattr(library, "clear_controlling_thread", lambda **_: None)
+        release(force=True)
+        library.set_num_threads(count)
+        release(force=True)
+
+
+def _allow_one() -> None:
+    """One thread per product; some libraries must be told in each thread that has products."""
+    _allow([(library, 1) for library, _ in _usual])
 
 
 def in_blocks(
@@ -108,14 +125,14 @@ def in_blocks(
     """
     workers = num_threads()
     shares = blocks(rows, min(most, len(rows) // (4 * workers) + 1))
-    with single_products(), ThreadPoolExecutor(workers) as pool:
+    with single_products(), ThreadPoolExecutor(workers, initializer=_allow_one) as pool:
         for share, _ in zip(shares, pool.map(work, shares), strict=True):
             advance(len(share) * weight)
 
 
 _pool: list[ThreadPoolExecutor] = []
 _inside: list[None] = []  # an item for each block of `single_products`
-_limits: list[Any] = []
+_usual: list[tuple[Any, int]] = []  # BLAS libraries and their threads outside of these
 _lock = Lock()
 
 
