@@ -210,18 +210,23 @@ def awkward(full: bool) -> list[Row]:
     n, d = (FULL if full else SMALL)[-1]
     rng = np.random.default_rng(0)
     plain = clusters(n, d)
-    zeros, twice, huge = plain.copy(), plain.copy(), plain.copy()
+    zeros, twice = plain.copy(), plain.copy()
     zeros[rng.random(n) < 0.3] = 0
     again = np.flatnonzero(rng.random(n) < 0.3)
     twice[again] = twice[rng.integers(n, size=len(again))]
-    one = np.flatnonzero(rng.random(n) < 0.5)
-    huge[one] = plain[0] + 0.3 * rng.standard_normal((len(one), d), dtype=np.float32)
+
+    def tight(share: float) -> np.ndarray:
+        one, table = np.flatnonzero(rng.random(n) < share), plain.copy()
+        table[one] = plain[0] + 0.3 * rng.standard_normal((len(one), d), dtype=np.float32)
+        return table
+
     rows: list[Row] = []
     kinds = {
         "clusters": plain,
         "30 % zero rows": zeros,
         "30 % duplicates": twice,
-        "half in one tight cluster": huge,
+        "30 % in one tight cluster": tight(0.3),
+        "half in one tight cluster": tight(0.5),
     }
     _timed(lambda: snaps.similarity_graph(plain[:20_000], K, method="approximate"))
     for kind, features in kinds.items():
