@@ -35,12 +35,13 @@ def table1(folder: Path, data_dir: Path, models: int, out: str = "out") -> list[
     return command + [str(part) for pair in places.items() for part in pair]
 
 
-def start(folder: Path, out: str = "out") -> subprocess.Popen:
+def start(folder: Path, out: str = "out", models: int = 2) -> subprocess.Popen:
     """Begin to make a table of the small graph, in a process of its own."""
     if not (folder / "data").exists():
         (folder / "data").mkdir()
         small_reproduce.write_data(folder / "data")
-    command = [sys.executable, small_reproduce.__file__, *table1(folder, folder / "data", 2, out)]
+    arguments = table1(folder, folder / "data", models, out)
+    command = [sys.executable, small_reproduce.__file__, *arguments]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -128,6 +129,35 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_table(whole, tmp_p
     finish(start(tmp_path))
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert rows(tmp_path) == rows(whole)
+
+
+@pytest.mark.parametrize("cells", [0, 2])
+@pytest.mark.parametrize(
+    ("send", "times"), [(os.killpg, 1), (os.killpg, 2), (os.kill, 1), (os.kill, 2)]
+)
+def test_an_interrupt_ends_a_run_at_once_and_quietly(send, times, cells, tmp_path):
+    """To all its processes, as Ctrl-C, or to the first alone; while workers start, and later."""
+    process = start(tmp_path, models=300)  # more than a minute of training
+    logits, until = tmp_path / "runs" / "logits", time.monotonic() + 60
+    while len(workers_of(process.pid)) < 1 or len(list(logits.glob("[!.]*.npz"))) < cells:
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.01)
+    kept = set(logits.glob("[!.]*.npz"))
+    for again in range(times):
+        time.sleep(0.3 * again)
+        if process.poll() is None:
+            send(process.pid, signal.SIGINT)
+    try:
+        told = process.communicate(timeout=10)
+    finally:
+        if is_running(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, *told) == (130, "", "")
+    until = time.monotonic() + 5
+    while left := [pid for pid in in_group(process.pid) if is_running(pid)]:
+        assert time.monotonic() < until, left
+        time.sleep(0.05)
+    assert kept <= set(logits.glob("[!.]*.npz"))
 
 
 def test_cells_that_were_changed_are_made_again(whole):
@@ -425,3 +455,65 @@ def is_running(pid):
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     except OSError:
         return False
+
+
+def in_group(group):
+    """The processes of a group."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(place.name)) == group:
+                found.append(int(place.name))
+        except OSError:
+            pass
+    return found
+
+
+def workers_of(group):
+    """Those of them that are there to train models."""
+    found = []
+    for pid in in_group(group):
+        try:
+            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+FAILING = """
+import sys
+from snaps.reproduce.runner import Setting, in_processes
+from snaps.reproduce.store import Store
+
+if __name__ == "__main__":
+    import failing
+    pieces = [(sys.argv[1], i) for i in range(20)]
+    in_processes(failing.work, pieces, Setting(Store("x"), jobs=2), lambda count: None)
+"""
+WORK = """
+import time
+from pathlib import Path
+
+def work(folder, i, setting):
+    if i == 1:
+        raise ValueError("the second fails")
+    time.sleep(5 * (i > 1))
+    Path(folder, f"{i}.done").touch()
+"""
+
+
+def test_an_error_of_one_piece_ends_the_others(tmp_path):
+    (tmp_path / "failing.py").write_text(WORK)
+    (tmp_path / "main.py").write_text(FAILING)
+    path = os.pathsep.join([str(tmp_path), str(Path(snaps.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "main.py", str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=40,
+    )
+    assert done.stderr.endswith("ValueError: the second fails\n")
+    assert len(list(tmp_path.glob("*.done"))) <= 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +16,17 @@ if TYPE_CHECKING:
     from snaps.reproduce.runner import Setting
 
 
+@contextmanager
+def _interrupted_once() -> Iterator[None]:
+    """Let the first Ctrl-C end the program, and no second one disturb that end."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise
+
+
+@_interrupted_once()
 def reproduce(
     table: Annotated[
         str,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -196,23 +198,43 @@ def in_processes(
     setting: Setting,
     tell: Advance,
 ) -> None:
-    """Call `work(*piece, setting)` for each piece, a process a core; a single one here."""
+    """Call `work(*piece, setting)` for each piece, a process a core; a single one here.
+
+    An error or an interrupt ends the others at once.
+    """
     if len(pieces) <= 1:
         for piece in pieces:
             work(*piece, setting)
             tell(1)
         return
     workers = min(setting.jobs, len(pieces))
-    context, parent = get_context("spawn"), (os.getpid(),)
-    with ProcessPoolExecutor(workers, context, _end_with_parent, parent) as pool:
-        pending = [pool.submit(work, *piece, setting) for piece in pieces]
-        try:
-            for done in as_completed(pending):
-                done.result()
-                tell(1)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    context, parent, others = get_context("spawn"), (os.getpid(),), active_children()
+    pool = ProcessPoolExecutor(workers, context, _end_with_parent, parent)
+    try:
+        with _uninterrupted():  # as workers then are for good: who ends them is their parent
+            pending = [pool.submit(work, *piece, setting) for piece in pieces]
+        for done in as_completed(pending):
+            done.result()
+            tell(1)
+        pool.shutdown()
+    except BaseException:
+        # Nothing is lost but what was under way: finished pieces are on disk.
+        with _uninterrupted():
+            for process in active_children():
+                if process not in others:
+                    process.kill()
+            pool.shutdown()
+        raise
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Within the block Ctrl-C waits; processes that are begun there never hear of it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def trained(name: str, model: str, draw: int, setting: Setting) -> Trained:
