@@ -20,7 +20,10 @@ def refuse_local(options: Mapping[str, Any]) -> None:
     from snaps._errors import SnapsError
 
     for name, value in options.items():
-        if value is not None:
+        if name == "--neighbours":
+            if value == "approximate":
+                raise SnapsError(f"'{name}' must be auto or exact with --engine spark, got {value}")
+        elif value is not None:
             raise SnapsError(f"'{name}' must be left out with --engine spark, got {value}")
 
 
@@ -48,8 +51,9 @@ def predict_on_spark(
     for name, path in (("FOLDER", str(folder)), ("--out", out)):
         _check_mounted(name, path)
     check_folder(folder)
-    # A folder that an earlier run wrote is replaced, as a file would be.
-    ours = _is_ours(Path(out))
+    # A folder that an earlier run wrote is replaced, as a file would be, where a link leads too.
+    place = Path(os.path.realpath(out))
+    ours = _is_ours(place)
     if (Path(out).suffix.lower() if ours else check_output(out, "--out")) != ".parquet":
         raise SnapsError(f"'--out' must end in .parquet with --engine spark, got {shown(out)}")
     check_apart({"--out": out}, folder_files(folder))
@@ -63,8 +67,8 @@ def predict_on_spark(
             spark, nodes, edges, estimator, classes=names, logits=logits,
             titles=("nodes.parquet", "edges.parquet"),
         )  # fmt: skip
-        _write(found, Path(out))
-        told = _sizes(spark, Path(out))
+        _write(found, place)
+        told = _sizes(spark, place)
     summary: dict[str, Any] = {
         "out": out,
         "engine": "spark",
@@ -142,8 +146,10 @@ def _sizes(spark: Any, out: Path) -> dict[str, Any]:
     from pyspark.sql import functions as F
 
     from snaps.spark._session import read_parquet
+    from snaps.spark._told import told
 
     size = F.col("size")
     shares = [F.avg((size == n).cast("double")) for n in (1, 0)]
-    row = read_parquet(spark, out).agg(F.count("*"), F.avg(size), *shares).first()
+    with told(f"cannot read '{out}'"):
+        row = read_parquet(spark, out).agg(F.count("*"), F.avg(size), *shares).first()
     return dict(zip(("sets", "size", "singletons", "empty"), row, strict=True))

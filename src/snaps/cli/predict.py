@@ -85,6 +85,7 @@ def predict(
         refuse_local({
             "--with": using, "--group-by": group_by, "--weighted": weighted or None,
             "--missing": missing, "--threshold": threshold, "--save": save, "--memory": memory,
+            "--neighbours": search.get("neighbours"), "--recall": recall,
         })  # fmt: skip
         estimator = make_estimator(
             method or Method.SNAPS, score, 0.05 if alpha is None else alpha, 20 if k is None else k,
