@@ -410,6 +410,117 @@ def test_rows_that_change_from_one_reading_to_the_next(spark, folder):
         snaps.spark.predict_sets(spark, nodes, edges, snaps.SplitConformal(0.1))
 
 
+def parts(path, change):
+    """A Parquet file as a folder of two part files, the second of them changed."""
+    table = pq.read_table(path)
+    (path.parent / "manifest.json").unlink(missing_ok=True)
+    path.unlink()
+    path.mkdir()
+    half = len(table) // 2
+    pq.write_table(table[:half], path / "part-0.parquet")
+    pq.write_table(change(table[half:]), path / "part-1.parquet")
+    return path / "part-1.parquet"
+
+
+def cast(**kinds):
+    def change(table):
+        for name, kind in kinds.items():
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, table[name].cast(kind))
+        return table
+
+    return change
+
+
+def test_part_files_of_unlike_width_are_read_by_the_command(spark, tmp_path):
+    write(tmp_path, bare=True)
+    nodes, edges = (tmp_path / f"{name}.parquet" for name in ("nodes", "edges"))
+    narrow = cast(label=pa.int16(), probs=pa.list_(pa.float32()))
+    pq.write_table(narrow(pq.read_table(nodes)), nodes)
+    pq.write_table(cast(src=pa.int32(), dst=pa.int32())(pq.read_table(edges)), edges)
+    parts(nodes, cast(label=pa.int64(), probs=pa.list_(pa.float64())))
+    parts(edges, cast(src=pa.int64(), dst=pa.int64()))
+    assert_same(spark, tmp_path, snaps.DAPS(0.1))
+    # As Spark reads them by itself, they are refused.
+    theirs = [spark.read.parquet(str(path)) for path in (nodes, edges)]
+    told = r"^cannot read 'edges': /.*/part-1.parquet: \w+Exception: column: \[src\], .*INT64"
+    with pytest.raises(SnapsError, match=told) as error:
+        snaps.spark.predict_sets(spark, *theirs, snaps.DAPS(0.1))
+    assert "\n" not in str(error.value)
+
+
+def test_columns_that_the_first_part_file_lacks(spark, tmp_path):
+    write(tmp_path, bare=True)
+    path = tmp_path / "nodes.parquet"
+    table = pq.read_table(path)
+    last = parts(path, lambda some: some)
+    pq.write_table(table[: len(table) // 2].drop_columns("role"), last.with_name("part-0.parquet"))
+    found, _ = frames(spark, tmp_path)
+    want = [None] * (NUM_NODES // 2) + table["role"].to_pylist()[NUM_NODES // 2 :]
+    assert found.orderBy("id").toArrow()["role"].to_pylist() == want
+
+
+def test_damaged_part_files_are_told_in_one_line(spark, tmp_path, monkeypatch):
+    from snaps.spark._engine import SparkInputs
+
+    def told_of(*tables):
+        with pytest.raises(SnapsError) as error:
+            snaps.spark.predict_sets(spark, *tables, snaps.DAPS(0.1))
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    write(tmp_path, bare=True)
+    nodes, edges = (tmp_path / f"{name}.parquet" for name in ("nodes", "edges"))
+    part = parts(nodes, lambda some: some)
+    good = part.read_bytes()
+    part.write_bytes(good[:4] + bytes(300) + good[304:])
+    told = f"cannot read 'nodes': {part}: IOException: "
+    assert told_of(*frames(spark, tmp_path)).startswith(told)
+    # Where a later reading fails, as well.
+    sizes = (NUM_NODES, 4, -1)
+    with monkeypatch.context() as some:
+        some.setattr(SparkInputs, "_check_nodes", lambda _: sizes)
+        assert told_of(*frames(spark, tmp_path)).startswith(told)
+    part.write_bytes(good)
+    part = parts(edges, lambda some: some)
+    part.write_bytes(part.read_bytes()[:-200])
+    theirs = [spark.read.parquet(str(path)) for path in (nodes, edges)]
+    assert told_of(*theirs).startswith("cannot read 'edges': ")
+    assert f"{part} is not a Parquet file" in told_of(*theirs)
+    with pytest.raises(SnapsError, match=f"^cannot read '{part}': damaged or not a Parquet file$"):
+        frames(spark, tmp_path)
+
+
+def test_mistakes_of_a_program_stay_as_they_are(spark):
+    from pyspark.errors import PythonException
+
+    from snaps.spark._told import told
+
+    def fail(batches):
+        raise ValueError("of a program")
+
+    with pytest.raises(PythonException, match="ValueError: of a program"):
+        with told("cannot read 'nodes'"):
+            spark.range(1).mapInArrow(fail, "id long").toArrow()
+
+
+def test_executors_without_the_package_are_told(spark, folder, tmp_path, monkeypatch):
+    lacking = "raise ModuleNotFoundError(\"No module named 'snaps'\")"
+    (tmp_path / "snaps.py").write_text(lacking)
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    with pytest.raises(SnapsError) as error:
+        snaps.spark.predict_sets(spark, *frames(spark, folder), snaps.DAPS(0.1))
+    assert str(error.value) == (
+        "the package must be installed for the Python of the executors, which PYSPARK_PYTHON or "
+        "spark.pyspark.python names, got No module named 'snaps'"
+    )
+
+
 def test_places_that_cannot_be_written(spark, folder, tmp_path):
     kept = spark.sparkContext._jsc.getPersistentRDDs
     before = set(kept())
@@ -477,10 +588,29 @@ def test_missing_java_pyspark_and_masters_are_told(monkeypatch):
     with pytest.raises(SnapsError, match=r"^Spark needs Java 17 or newer, and there is none"):
         with _session.session():
             pass
+    monkeypatch.setenv("JAVA_HOME", "")
+    with pytest.raises(SnapsError, match=r"^Spark needs Java 17 or newer, and there is none"):
+        with _session.session():
+            pass
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SnapsError, match=r"package 'pyspark'.*pip install 'snaps-cp\[spark\]'"):
         with _session.session():
             pass
+
+
+def test_a_java_that_cannot_start_spark_is_told(tmp_path):
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    start = "from snaps.spark._session import session\nwith session('local[1]'): pass"
+    env = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", start], capture_output=True, text=True, env=env, check=False
+    )
+    told = "Java gateway process exited before sending its port number: Spark 4 needs Java 17"
+    assert f"SnapsError: Spark must start with '--master' 'local[1]', got {told}" in done.stderr
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -509,13 +639,16 @@ def test_the_command_writes_the_same_sets(spark, folder, tmp_path, monkeypatch, 
     assert re.search(rf"\ntook [0-9.]+ s\nwrote {re.escape(str(other))}\n$", done.stdout)
     assert os.listdir(other.parent) == [other.name]
     assert os.stat(other).st_mode == os.stat(other.parent).st_mode
-    # Again, over what the first run wrote.
+    # Again, over what the first run wrote, by a link that leads there.
+    link, before = tmp_path / "link.parquet", os.stat(other).st_ino
+    link.symlink_to(other)
     monkeypatch.setattr("snaps.spark._session.session", lambda master: nullcontext(spark))
     with pytest.raises(SystemExit) as left:
-        main([*common[3:], str(other), "--engine", "spark", "--json"])
+        main([*common[3:], str(link), "--engine", "spark", "--json"])
     assert left.value.code == 0
     told = json.loads(capsys.readouterr().out)
     assert told["engine"] == "spark" and told["sets"] == len(pq.read_table(one))
+    assert link.is_symlink() and os.stat(other).st_ino != before
     assert by_id(pq.read_table(other)) == by_id(pq.read_table(one))
 
 
@@ -528,11 +661,14 @@ def test_the_command_refuses_what_only_one_machine_does(folder, tmp_path, capsys
     pq.write_table(pa.table({"id": [1], "money": [2]}), theirs / "part-0.parquet")
     for options, told in (
         (["--engine", "spark", "--weighted"], "'--weighted' must be left out with --engine spark"),
+        (["--engine", "spark", "--recall", "0.9"], "'--recall' must be left out with --engine"),
+        (["--engine", "spark", "--neighbours", "approximate"],
+         "'--neighbours' must be auto or exact with --engine spark, got approximate"),
         (["--engine", "spark", "--out", "x.csv"], "'--out' must end in .parquet"),
         (["--engine", "spark", "--out", str(theirs)], "it is a folder"),
         (["--engine", "spark", "--out", "s3://b/s.parquet"], "call snaps.spark.predict_sets"),
         (["--master", "local[1]"], "--master"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(SystemExit) as left:
             main(["predict", str(folder), "--out", str(tmp_path / "s.parquet"), *options])
         assert left.value.code == 2

@@ -91,7 +91,8 @@ class Prediction:
         >>> with snaps.spark.predict_sets(spark, nodes, edges) as found:  # doctest: +SKIP
         ...     found.sets.show()
         """
-        return self.make()
+        with self.inputs.naming("cannot make sets"):
+            return self.make()
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the sets as Parquet, to a path that does not exist yet.
@@ -195,6 +196,8 @@ def predict_sets(
     estimator = SNAPS() if estimator is None else estimator
     if not isinstance(estimator, Estimator):
         raise SnapsError(f"'estimator' must be one such as snaps.SNAPS(), got {shown(estimator)}")
+    if getattr(estimator, "neighbours", None) == "approximate":
+        raise SnapsError("'neighbours' must be 'auto' or 'exact' on Spark, got 'approximate'")
     scorer, alpha = estimator.scorer(), check_alpha(estimator.alpha)
     tables = read_tables(nodes, edges, titles)
     inputs: Any = SparkInputs(spark, tables, logits)
@@ -265,7 +268,9 @@ def _with_roles(
     """The nodes with some roles; `known` classes need not be looked for among the labels."""
     from pyspark.sql import functions as F
 
-    found = tables.nodes.where(F.col("role").isin(roles)).select("id", "label", "role").toArrow()
+    found = tables.nodes.where(F.col("role").isin(roles)).select("id", "label", "role")
+    with tables.reading():
+        found = found.toArrow()
     title = tables.title("label")
     labels, missing = _values(found, title)
     if tables.classes is not None and classes is None:
@@ -314,7 +319,8 @@ def _class_names(tables: Any, num_classes: int, classes: Any, title: str) -> np.
     from pyspark.sql import functions as F
 
     found = tables.nodes.groupBy("label").agg(F.min("id").alias("id"))
-    found = found.orderBy("label").limit(num_classes + 1000).toArrow()
+    with tables.reading():
+        found = found.orderBy("label").limit(num_classes + 1000).toArrow()
     labels, missing = _values(found, title)
     if labels.dtype.kind == "U":
         labels = labels.astype(object)
@@ -385,7 +391,8 @@ def _sets(
 
     parts = _weighed(fitted)
     role = F.coalesce(F.col("role"), F.lit(""))
-    test = inputs.nodes.where(role == "test").limit(1).count() > 0
+    with inputs.tables.reading():
+        test = inputs.nodes.where(role == "test").limit(1).count() > 0
     small = classes
     if classes.dtype.kind != "U" and (classes == classes.astype(np.int32)).all():
         small = classes.astype(np.int32)

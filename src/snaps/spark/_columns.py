@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from snaps._checks.features import check_features
 from snaps._errors import SnapsError
 from snaps.folder import PREFIX, ROLES
 from snaps.spark._batches import features_of, lists, one
+from snaps.spark._told import told
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NUMBERS = (*_INTEGERS, "float", "double")
@@ -58,7 +59,14 @@ class Tables:
 
     def title(self, name: str) -> str:
         """A column as messages call it."""
-        return f"{self.titles[name in ('src', 'dst')]} column '{name}'"
+        return f"{self._table(name)} column '{name}'"
+
+    def reading(self, name: str = "id") -> AbstractContextManager[None]:
+        """What Spark says where the table of a column is read, in one line."""
+        return told(f"cannot read {self._table(name)}")
+
+    def _table(self, name: str) -> str:
+        return self.titles[name in ("src", "dst")]
 
 
 def read_tables(nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'edges'")) -> Tables:

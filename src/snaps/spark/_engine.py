@@ -107,11 +107,14 @@ class SparkInputs:
         counts = self.tables.edges.select(
             F.count("*").alias("all"), F.count("src").alias("src"), F.count("dst").alias("dst"),
             F.count_if(F.col("src") != F.col("dst")).alias("apart"),
-        ).first()  # fmt: skip
+        )  # fmt: skip
+        with self.tables.reading("src"):
+            counts = counts.first()
         for name in ("src", "dst"):
             if counts[name] < counts["all"]:
                 other = "dst" if name == "src" else "src"
-                row = self.tables.edges.where(F.col(name).isNull()).first()
+                with self.tables.reading(name):
+                    row = self.tables.edges.where(F.col(name).isNull()).first()
                 at = "null too" if row[other] is None else plainly(row[other])
                 raise SnapsError(
                     f"{self.tables.title(name)} must not be null, got null where {other} is {at}"
@@ -123,7 +126,7 @@ class SparkInputs:
         from pyspark.sql import functions as F
 
         title = self.tables.titles[0]
-        with told():
+        with self.tables.reading():
             found = (
                 self.nodes.mapInArrow(checker(title, self._logits, self.tables.classes), CHECKED)
                 .agg(
@@ -140,18 +143,21 @@ class SparkInputs:
         for name, column in (("classes", "probs"), ("width", "features")):
             low, high = found[f"min_{name}"], found[f"max_{name}"]
             if low != high:
-                row = self.nodes.where(F.size(column) == low).select("id").first()
+                with self.tables.reading():
+                    row = self.nodes.where(F.size(column) == low).select("id").first()
                 raise SnapsError(
                     f"{self.tables.title(column)} must have lists of equal length ({high}), "
                     f"got {low} for id {plainly(row['id'])}"
                 )
-        again = self.nodes.groupBy("id").count().where("count > 1").first()
+        with self.tables.reading():
+            again = self.nodes.groupBy("id").count().where("count > 1").first()
+            count = self.nodes.count()
         if again is not None:
             raise SnapsError(
                 f"{self.tables.title('id')} must be unique, "
                 f"got {plainly(again['id'])} twice or more"
             )
-        return self.nodes.count(), int(found["max_classes"]), int(found["max_width"])
+        return count, int(found["max_classes"]), int(found["max_width"])
 
     def _tasks(self) -> int:
         """How many tasks go over the nodes at most: each one costs, even if it has no row."""
@@ -170,7 +176,9 @@ class SparkInputs:
             return -1, self.nodes.withColumn("link", F.col("id"))
         for seed in range(8):
             nodes = self.nodes.withColumn("link", _link(F.col("id"), seed))
-            if nodes.groupBy("link").count().where("count > 1").first() is None:
+            with self.tables.reading():
+                again = nodes.groupBy("link").count().where("count > 1").first()
+            if again is None:
                 return seed, nodes
         raise SnapsError(f"{self.tables.title('id')} must be names that hashing tells apart")
 
@@ -215,7 +223,7 @@ class SparkInputs:
         # Their links may well be more than average.
         asked = Asked(nodes, links, min(4 * len(self._ids) / self.num_nodes, 1.0))
         try:
-            with self.naming():
+            with self.naming("cannot make scores"):
                 found = self.all(parts, finish, schema, asked).toArrow()
         finally:
             self.release()
@@ -387,7 +395,8 @@ class SparkInputs:
         Where they are few, their neighbours are all that is looked at.
         """
         nodes = self.nodes.where(condition)
-        share = nodes.count() / self.num_nodes
+        with self.tables.reading():
+            share = nodes.count() / self.num_nodes
         return Asked(nodes, nodes.select("link"), share) if share < 0.5 else Asked(nodes)
 
     def heavy_links(self) -> np.ndarray:
@@ -401,7 +410,8 @@ class SparkInputs:
             ends = ends.select(F.explode(F.array("src", "dst")).alias("id"))
             least = max(share * total / self._buckets() / 2, 100)
             found = ends.groupBy("id").count().where(F.col("count") > least)
-            links = found.select(_link(F.col("id"), self._seed).alias("link")).toArrow()
+            with self.tables.reading("src"):
+                links = found.select(_link(F.col("id"), self._seed).alias("link")).toArrow()
             self._heavy = np.sort(links.column("link").to_numpy())
         return self._heavy
 
@@ -421,13 +431,15 @@ class SparkInputs:
             make = RowMaker((Probs(),), self._logits)
             batch = found.combine_chunks().to_batches()[0]
             known = Candidates(keys, make.make(batch)[0], features_of(features, width), width)
-            self._broadcast[over] = self.spark.sparkContext.broadcast(known)
+            with told("cannot send candidates to the executors"):
+                self._broadcast[over] = self.spark.sparkContext.broadcast(known)
         return self._broadcast[over]
 
     def _sparse_width(self) -> int:
         from pyspark.sql import functions as F
 
-        top = self.nodes.select(F.max(F.array_max("features.indices"))).first()[0]
+        with self.tables.reading():
+            top = self.nodes.select(F.max(F.array_max("features.indices"))).first()[0]
         return 1 + (0 if top is None else int(top))
 
     def _count(self, over: Similar) -> int:
@@ -439,13 +451,12 @@ class SparkInputs:
             raise SnapsError(
                 f"'k' must be smaller than the number of nodes {self.num_nodes}, got {over.k}"
             )
-        if search.method == "approximate":
-            raise SnapsError("'neighbours' must be 'auto' or 'exact' on Spark, got 'approximate'")
         if search.candidates is not None:
             return min(search.candidates, self.num_nodes)
         filled = self._width
         if filled < 0:
-            filled = self.nodes.select(F.avg(F.size("features.indices"))).first()[0]
+            with self.tables.reading():
+                filled = self.nodes.select(F.avg(F.size("features.indices"))).first()[0]
         products, sent = self.num_nodes**2 * filled, self.num_nodes * filled * 8
         if products > MOST_PRODUCTS or sent > MOST_SENT:
             raise SnapsError(
@@ -469,7 +480,8 @@ class SparkInputs:
                     few = (hashes(seed, keys, stream) <= limit) & ~np.isin(keys, but)
                     yield batch.filter(pa.array(few))
 
-            found = nodes.mapInArrow(pick, nodes.schema).toArrow()
+            with self.tables.reading():
+                found = nodes.mapInArrow(pick, nodes.schema).toArrow()
             if len(found) >= count or share >= 1:
                 keys = keys_of(found.column("id"))
                 chosen = smallest(seed, keys, stream, count)
@@ -495,7 +507,8 @@ class SparkInputs:
         ids = self.tables.nodes.select("id")
         for name in ("src", "dst"):
             ends = self.tables.edges.select(F.col(name).alias("id"))
-            lost = ends.join(ids, "id", "left_anti").first()
+            with self.tables.reading(name):
+                lost = ends.join(ids, "id", "left_anti").first()
             if lost is not None:
                 raise SnapsError(
                     f"{self.tables.title(name)} must name nodes of the graph, "

@@ -9,15 +9,18 @@ import socket
 import sys
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 
 from snaps._checks import shown
 from snaps._errors import SnapsError, require
+from snaps._files import unreadable
 from snaps._manifest import FEATURE_FILES
 from snaps._parquet import Columns, read_features
 from snaps.spark._told import reason
@@ -48,7 +51,10 @@ def session(master: str | None = None) -> Iterator[Any]:
         spark = builder.getOrCreate()
     except Exception as error:  # Java's errors have no one class
         named = "" if master is None else f" with '--master' {shown(master)}"
-        raise SnapsError(f"Spark must start{named}, got {reason(error)}") from error
+        why = reason(error)
+        if "Java gateway process exited" in why:
+            why += ": Spark 4 needs Java 17 or newer"
+        raise SnapsError(f"Spark must start{named}, got {why}") from error
     try:
         yield spark
     finally:
@@ -57,10 +63,10 @@ def session(master: str | None = None) -> Iterator[Any]:
 
 def check_java() -> None:
     """Spark runs on Java: say so before it fails."""
-    home = os.environ.get("JAVA_HOME")
-    if home is not None and not os.path.exists(Path(home) / "bin" / "java"):
+    home = os.environ.get("JAVA_HOME")  # empty is as good as unset
+    if home and not os.path.exists(Path(home) / "bin" / "java"):
         raise SnapsError(f"JAVA_HOME must be the folder of a Java, got {shown(home)}")
-    if home is None and shutil.which("java") is None:
+    if not home and shutil.which("java") is None:
         raise SnapsError("Spark needs Java 17 or newer, and there is none: install it")
 
 
@@ -93,13 +99,68 @@ def address(path: Path) -> str:
     return f"file://{path.absolute()}"
 
 
-def read_parquet(spark: Any, path: Path) -> Any:
+def read_parquet(spark: Any, path: Path, schema: Any = None) -> Any:
     """A Parquet file of this machine, or a folder of them, as a DataFrame."""
     plain = re.sub(r"([][{}*?\\])", r"\\\1", address(path))  # a name, no pattern
+    reader = spark.read if schema is None else spark.read.schema(schema)
     try:
-        return spark.read.parquet(plain)
+        return reader.parquet(plain)
     except Exception as error:  # Java's errors have no one class
         raise SnapsError(f"cannot read '{path}': {reason(error)}") from error
+
+
+def _read_parts(spark: Any, path: Path) -> Any:
+    """A Parquet file or a folder of them; parts may differ in what they leave out and in width."""
+    frame = read_parquet(spark, path)
+    unlike = _unlike(path)
+    if len(unlike) < 2:
+        return frame
+    from pyspark.sql.types import StructType
+
+    schemas = [frame.schema, *(read_parquet(spark, part).schema for part in unlike)]
+    fields: dict[str, Any] = {}
+    for field in (field for schema in schemas for field in schema.fields):
+        first = fields.setdefault(field.name, field)
+        first.dataType = _wider(first.dataType, field.dataType)
+    return read_parquet(spark, path, StructType(list(fields.values())))
+
+
+def _unlike(path: Path) -> list[Path]:
+    """One part file for each schema that parts have; Spark itself looks at a single one."""
+    from pyarrow.dataset import dataset
+    from pyarrow.parquet import read_schema
+
+    if not path.is_dir():
+        return [path]
+
+    def schema(file: str) -> Any:
+        try:
+            return read_schema(file).remove_metadata()
+        except Exception as error:  # pyarrow raises whatever flipped bits suggest
+            raise unreadable(file, error, "damaged or not a Parquet file") from error
+
+    try:
+        files = dataset(path, pa.schema([]), format="parquet").files
+    except Exception as error:
+        raise unreadable(path, error, "damaged or not a folder of Parquet files") from error
+    with ThreadPoolExecutor(8) as pool:
+        found = zip(pool.map(schema, files), files, strict=True)
+        return [Path(file) for file in {str(kind): file for kind, file in found}.values()]
+
+
+def _wider(one: Any, two: Any) -> Any:
+    """The type that holds both, as far as Spark reads one as the other; else the first."""
+    from pyspark.sql.types import ArrayType
+
+    if isinstance(one, ArrayType) and isinstance(two, ArrayType):
+        return ArrayType(_wider(one.elementType, two.elementType))
+    names = [each.simpleString() for each in (one, two)]
+    if names[0] == "void":
+        return two
+    for order in (("tinyint", "smallint", "int", "bigint"), ("float", "double")):
+        if all(name in order for name in names):
+            return max(one, two, key=lambda each: order.index(each.simpleString()))
+    return one
 
 
 def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
@@ -112,7 +173,7 @@ def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
         path = root / name
         if not os.path.exists(path):
             raise SnapsError(f"cannot read '{path}': no such file")
-        frames.append(read_parquet(spark, path))
+        frames.append(_read_parts(spark, path))
     nodes, edges = frames
     if any(os.path.exists(root / name) for name in FEATURE_FILES):
         nodes = nodes.join(_feature_frame(spark, root), "id")
@@ -120,8 +181,6 @@ def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
 
 
 def _feature_frame(spark: Any, root: Path) -> Any:
-    import pyarrow as pa
-
     columns = Columns(root / "nodes.parquet")
     ids = columns.ids("id")
     table = read_features(root, columns, len(ids))

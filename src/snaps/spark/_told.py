@@ -5,8 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 from snaps._errors import SnapsError
+
+# What the Python of an executor says if it is not the one that the package is installed for.
+_UNLIKE = re.compile(
+    r"(?:ModuleNotFoundError: |\[PYTHON_VERSION_MISMATCH\] )"
+    r"(No module named '(?:snaps|numpy|scipy|numba|pyarrow)\b.*|Python in worker .*)"
+)
+_OF_PROGRAMS = ("Traceback (most recent call last)", "[INTERNAL_ERROR")
 
 
 @contextmanager
@@ -16,7 +24,8 @@ def told(otherwise: str = "") -> Iterator[None]:
     Parameters
     ----------
     otherwise : str
-        What goes before the reason of any other error of Spark, which else stays as it is.
+        What goes before the reason of any other error of Spark, which else stays as it is. So do
+        errors of Python on executors: these are mistakes of a program, which its trace shows.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -24,11 +33,17 @@ def told(otherwise: str = "") -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        for line in str(error).splitlines():
+        text = str(error)
+        for line in text.splitlines():
             _, found, message = line.partition("SnapsError: ")
             if found:
                 raise SnapsError(message) from error
-        if otherwise:
+        if unlike := _UNLIKE.search(text):
+            raise SnapsError(
+                "the package must be installed for the Python of the executors, which "
+                f"PYSPARK_PYTHON or spark.pyspark.python names, got {unlike[1].rstrip('.')}"
+            ) from error
+        if otherwise and not any(each in text for each in _OF_PROGRAMS):
             raise SnapsError(f"{otherwise}: {reason(error)}") from error
         raise
 
@@ -38,8 +53,20 @@ def reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     named = [line for line in lines if re.match(r"(: )?[\w.$]+(Exception|Error)\b", line)]
-    text = causes[-1] if causes else (named or lines or [type(error).__name__])[0]
-    text = re.sub(r"^(Caused by: |: )+", "", text)
+    text = _bare(causes[-1] if causes else (named or lines or [type(error).__name__])[0])
+    file = re.search(r"while reading file (.+?)\.(\s|$)", str(error))
+    if file is None:
+        return text
+    # Files are named by the outermost error alone, columns of a damaged one by the last but one.
+    if len(causes) > 1:
+        text = f"{_bare(causes[-2])}: {text}"
+    name = file[1].rpartition("/")[2]
+    return text if name in text else f"{unquote(file[1]).removeprefix('file://')}: {text}"
+
+
+def _bare(line: str) -> str:
+    """A line of Java's without what means nothing to who reads it."""
+    text = re.sub(r"^(Caused by: |: )+", "", line)
     text = re.sub(r"^([\w$]+\.)+(?=[\w$]+(Exception|Error))", "", text)  # of which package
     text = re.sub(r"^(\[[A-Z_.0-9]+\] )", "", text)
     # What follows is Spark's advice on calls that are ours.
