@@ -135,6 +135,22 @@ def test_rows_that_share_little_equal_a_plain_loop(signed, both_paths):
         ]
 
 
+@pytest.mark.parametrize("kind", ["close together", "half of them", "scaled copies"])
+def test_rows_that_float32_does_not_tell_apart(kind, both_paths):
+    """More of them than a list takes: the rest is compared in double precision."""
+    rng = np.random.default_rng(4)
+    table = rng.normal(size=(400, 8))
+    if kind == "scaled copies":
+        table = np.outer(2.0 ** rng.integers(-3, 4, size=400), [3.0, 4.0])
+    else:
+        some = slice(None, None, 2 if kind == "half of them" else 1)
+        table[some] = 5 + 1e-3 * table[some]
+    for graph in both_paths(lambda: similarity_graph(table, 5)):
+        for mine, true in zip(rows_of(graph), brute(table, 5), strict=True):
+            assert [j for j, _ in mine] == [j for j, _ in true]
+            assert np.allclose([c for _, c in mine], [c for _, c in true], atol=1e-15, rtol=0)
+
+
 def test_the_order_is_that_of_the_values_and_the_input_stays(words):
     rng = np.random.default_rng(5)
     table = rng.normal(size=(300, 40))

@@ -183,25 +183,30 @@ def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
     step = max(STEP, k)
     values, names = np.empty(k + step), np.empty(k + step, np.int64)
     ranks = np.empty(k + step, np.int64)
-    for start in range(0, found, step):
+    c = 0
+    while c < found:
         size = counts[i]
-        for c in range(size):
-            values[c], names[c], ranks[c] = sims[i, c], nodes[i, c], rank[nodes[i, c]]
-        for c in range(start, min(start + step, found)):
+        for b in range(size):
+            values[b], names[b], ranks[b] = sims[i, b], nodes[i, b], rank[nodes[i, b]]
+        low, last = (values[k - 1], ranks[k - 1]) if size == k else (0.0, 0)
+        enough = low * low * squares[i] * (1 - 1e-12)
+        while c < found and size < k + step:
             # One division of exact squares: equal cosines of whole numbers come out equal.
             dot, j = dots[c], who[c]
-            if dot > 0:
-                values[size] = min(np.sqrt(dot * dot / (squares[i] * squares[j])), 1.0)
-                names[size], ranks[size] = j, rank[j]
-                size += values[size] >= TINY
+            if dot > 0 and dot * dot >= enough * squares[j]:
+                value = min(np.sqrt(dot * dot / (squares[i] * squares[j])), 1.0)
+                values[size], names[size], ranks[size] = value, j, rank[j]
+                # Whoever is behind the last of a full list stays behind.
+                size += value >= TINY and (value > low or (value == low and rank[j] < last))
+            c += 1
         # Everyone's place by counting: no branch to mispredict, as sorting would have.
-        for c in range(size):
+        for b in range(size if size > counts[i] else 0):
             place = 0
-            for b in range(size):
-                ahead = (values[b] == values[c]) & (ranks[b] < ranks[c])
-                place += ahead | (values[b] > values[c])
+            for other in range(size):
+                ahead = (values[other] == values[b]) & (ranks[other] < ranks[b])
+                place += ahead | (values[other] > values[b])
             if place < k:
-                sims[i, place], nodes[i, place] = values[c], names[c]
+                sims[i, place], nodes[i, place] = values[b], names[b]
         counts[i] = min(size, k)
 
 

@@ -20,8 +20,9 @@ UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
 WIDTH, CHUNK = 640, np.uint64(64)  # candidates per tile, and per look
 ROOM = 96  # of a list, besides k
 NEVER = 2**31 - 1  # a bar that nobody exceeds
-# Integers of a list: its length, the bits to exceed, and where the row itself is a candidate.
-SIZE, BAR, ITSELF = 0, 1, 2
+# Integers of a list: its length, the bits to exceed, where the row itself is a candidate, and
+# whether it was once too short for all that float32 does not tell apart.
+SIZE, BAR, ITSELF, FLOODED = 0, 1, 2, 3
 # Numbers: the most that a product may be off, and what is surely not positive.
 ERROR, FLOOR = 0, 1
 
@@ -30,7 +31,7 @@ def new_lists(rows, itself, k, table, signed):
     """Empty lists for some rows; `itself`: where these stand among the candidates, or -1."""
     ptr, _, _, squares = table
     entries = np.empty((len(rows), ROOM + k), np.int64)
-    integers, numbers = np.zeros((len(rows), 3), np.int64), np.zeros((len(rows), 2))
+    integers, numbers = np.zeros((len(rows), 4), np.int64), np.zeros((len(rows), 2))
     # The factors are rounded once each, their products and sums once a term (zeros are exact); two
     # more make room for what float64 and the limits themselves round.
     numbers[:, ERROR] = np.expm1((ptr[rows + 1] - ptr[rows] + 4) * UNIT)
@@ -93,8 +94,8 @@ def thin_out(q, k, lists):
 def collect(tile, whose, first, k, lists, done):
     """Append to the list of each row of a tile (in bits) whoever exceeds its bar, from `done` on.
 
-    A list is thinned out when it is full. If ties leave no room, it is for the caller to empty the
-    list and to go on; `done` says how far each row came. Return whether all are through.
+    A list is thinned out when it is full. If ties leave no room, now or before, it is for the
+    caller to go on; `done` says how far each row came. Return whether all are through.
     """
     entries, integers, _ = lists
     # Unsigned places spare the test for wrap-around.
@@ -102,6 +103,9 @@ def collect(tile, whose, first, k, lists, done):
     hot, through = np.empty(tile.shape[1] // 64 + 1, np.uint64), True
     for r in range(np.uint64(len(tile))):
         q = np.uint64(whose[r])
+        if integers[q, FLOODED]:
+            through = False
+            continue
         bar, count = np.int32(integers[q, BAR]), np.uint64(0)
         # First where to look, then the look: a branch in between would be mispredicted.
         for begin in range(np.uint64(done[r]), size, CHUNK):
@@ -117,7 +121,7 @@ def collect(tile, whose, first, k, lists, done):
                 thin_out(q, k, lists)
                 bar, end = np.int32(integers[q, BAR]), np.uint64(integers[q, SIZE])
                 if end + CHUNK > room:
-                    done[r], through = begin, False
+                    done[r], through, integers[q, FLOODED] = begin, False, 1
                     break
             for j in range(begin, min(begin + CHUNK, size)):
                 if tile[r, j] > bar:
@@ -161,22 +165,65 @@ def spread(i, row, table, there):
 @loop
 def settle_list(q, i, near, row, known, lists):
     """Compare row i with everybody on its list q, properly; the list is empty afterwards."""
-    table, rank, (sims, nodes, counts) = known
-    entries, integers, numbers = lists
-    size = integers[q, SIZE]
-    if size == 0:
-        return
-    who, dots = np.empty(size, np.int64), np.empty(size)
-    for c in range(size):
+    entries, integers, _ = lists
+    who = np.empty(integers[q, SIZE], np.int64)
+    for c in range(len(who)):
         who[c] = near[entries[q, c] & 0xFFFFFFFF]
+    integers[q, SIZE] = 0
+    compare(q, i, who, row, known, lists)
+
+
+@loop
+def compare(q, i, who, row, known, lists):
+    """Compare row i with some candidates properly, and raise the bar of its list q."""
+    table, rank, (sims, nodes, counts) = known
+    _, integers, numbers = lists
+    if len(who) == 0:
+        return
+    dots = np.empty(len(who))
     spread(i, row, table, True)
     dot_products(row, table, who, dots)
     spread(i, row, table, False)
-    settle(i, size, who, dots, table[3], rank, sims, nodes, counts)
-    integers[q, SIZE] = 0
+    settle(i, len(who), who, dots, table[3], rank, sims, nodes, counts)
     if counts[i] == sims.shape[1]:
         bar = as_bits(sims[i, -1] - numbers[q, ERROR])
         integers[q, BAR] = max(integers[q, BAR], bar)
+
+
+@loop
+def compare_rest(which, whose, rows, bits, done, first, near, row, known, lists):
+    """Compare some rows of a tile with all that they may be close to in the rest of it.
+
+    For rows whose lists are full of candidates that float32 does not tell from one another, such
+    as in a tight cluster: products in float64 do.
+    """
+    squares, (sims, _, counts), k = known[0][3], known[2], known[2][0].shape[1]
+    here = near[first : first + bits.shape[1]]
+    mine = rows[whose[which]]
+    products = np.dot(unit_doubles(mine, row, known[0]), unit_doubles(here, row, known[0]).T)
+    error = (len(row) + 8) * 2.0**-52
+    for r in range(len(which)):
+        q, i = whose[which[r]], mine[r]
+        settle_list(q, i, near, row, known, lists)
+        low = sims[i, -1] - error if counts[i] == k else -error
+        bar, who, count = lists[1][q, BAR], np.empty(len(here), np.int64), 0
+        for j in range(done[which[r]], len(here)):
+            who[count] = here[j]
+            count += (bits[which[r], j] > bar) & (products[r, j] >= low) & (squares[here[j]] > 0)
+        compare(q, i, who[:count], row, known, lists)
+
+
+@loop
+def unit_doubles(who, row, table):
+    """Unit rows in float64; `row` is a row of zeros."""
+    out = np.empty((len(who), len(row)))
+    for r in range(len(who)):
+        spread(who[r], row, table, True)
+        norm = np.sqrt(table[3][who[r]])
+        for col in range(len(row)):
+            out[r, col] = row[col] / norm if norm > 0 else 0.0
+        spread(who[r], row, table, False)
+    return out
 
 
 @loop
@@ -218,10 +265,9 @@ def meet(whose, rows, left, near, right, first, last, new, rooms, known, lists):
         np.dot(left, part.T, products)
         prepare(products, whose, rows, start, new and start == first, known[2], lists)
         done = np.zeros(len(left), np.int64)
-        while not collect(bits, whose, start, known[2][0].shape[1], lists, done):
-            for r in range(len(left)):
-                if done[r] < len(part):
-                    settle_list(whose[r], rows[whose[r]], near, row, known, lists)
+        if not collect(bits, whose, start, known[2][0].shape[1], lists, done):
+            which = np.flatnonzero(done < len(part))
+            compare_rest(which, whose, rows, bits, done, start, near, row, known, lists)
 
 
 def new_rooms(most, width):
