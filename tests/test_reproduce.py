@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +92,36 @@ def test_page_holds_every_table_found(real, tmp_path):
     assert "## table1" in text and "CoraML" in text
     with pytest.raises(snaps.SnapsError, match="must hold results"):
         render.page(tmp_path / "nothing", tmp_path / "page.md")
+
+
+@pytest.mark.parametrize("name", ["mlp", "table1-as-authors", "figure3"])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "not valid JSON"),
+        *(
+            (text, "not a result of 'snaps reproduce {}'")
+            for text in ("{}", "[]", "1", "null", '{"table": "TABLE"}', '{"table": "datasets"}')
+        ),
+        (
+            '{"table": "TABLE", "title": "", "settings": {"as_authors": AUTHORS}, "rows": [1],'
+            ' "notes": {}, "skipped": {}}',
+            "not a result of 'snaps reproduce {}'",
+        ),
+    ],
+)
+def test_a_page_of_files_that_are_no_results_is_refused(name, text, why, two_tables, tmp_path):
+    table = name.removesuffix("-as-authors")
+    text = text.replace("TABLE", table).replace("AUTHORS", str(table != name).lower())
+    (tmp_path / "out").mkdir()
+    source = tmp_path / "out" / f"{name}.json"
+    source.write_text(text)
+    error = io.StringIO()
+    with redirect_stderr(error):
+        assert run(tmp_path, "datasets", "--page", f"{tmp_path}/page.md") == 2
+    told = f"snaps: error: cannot read '{source}': {why.format(table)}\n"
+    assert error.getvalue() == told
+    assert not (tmp_path / "page.md").exists()
 
 
 # ---- killed, resumed, at once ------------------------------------------------------------------

@@ -80,6 +80,12 @@ def settings(setting: Setting) -> dict[str, Any]:
     }
 
 
+def made_with(settings: Mapping[str, Any]) -> str:
+    """The same in words."""
+    draws, splits, seed = (settings[key] for key in ("draws", "splits", "seed"))
+    return f"{draws} draws of training nodes x {splits} splits, seed {seed}"
+
+
 def notes(datasets: list[str], setting: Setting) -> dict[str, list[str]]:
     """What is odd about the datasets."""
     found = {name: list(runner.dataset(name, setting).notes) for name in datasets}

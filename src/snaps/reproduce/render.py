@@ -15,7 +15,7 @@ from snaps._errors import SnapsError
 from snaps._files import atomic_path, check_writable, parse_json
 from snaps._tables import print_table
 from snaps.reproduce import catalogue, distances
-from snaps.reproduce.common import display
+from snaps.reproduce.common import display, made_with
 
 DPI = 110
 AS_AUTHORS = "-as-authors"
@@ -33,8 +33,7 @@ def remarks(result: dict[str, Any]) -> list[str]:
     out = []
     settings = result["settings"]
     if settings:
-        line = f"{settings['draws']} draws of training nodes x {settings['splits']} splits"
-        line += ", seed " + str(settings["seed"])
+        line = made_with(settings)
         if settings["as_authors"]:
             line += ", as the authors did it"
         out.append(line + "; ± is the standard error over draws" * (result["table"] != "accuracy"))
@@ -170,7 +169,7 @@ def page(folder: Path, path: Path) -> None:
     """
     results = []
     for name in catalogue.EXPERIMENTS:
-        result, theirs = (_read(folder / f"{name}{kind}.json") for kind in ("", AS_AUTHORS))
+        result, theirs = (_read(folder, name, kind) for kind in ("", AS_AUTHORS))
         if result is None:
             result, theirs = theirs, None
         if result is not None:
@@ -185,15 +184,25 @@ def page(folder: Path, path: Path) -> None:
         temporary.write_text("\n".join([head, _summary(results), *texts]))
 
 
-def _read(source: Path) -> dict[str, Any] | None:
-    """A result, if the file is there."""
+def _read(folder: Path, name: str, kind: str) -> dict[str, Any] | None:
+    """A result, if the file is there; refused unless it can be shown."""
+    source = folder / f"{name}{kind}.json"
     if not source.exists():
         return None
     try:
         result: dict[str, Any] = parse_json(source.read_bytes())
+    except OSError as error:
+        raise SnapsError(f"cannot read '{source}': {error.strerror}") from error
     except ValueError as error:
         raise SnapsError(f"cannot read '{source}': not valid JSON") from error
-    return result
+    try:
+        if stem(result) == name + kind:
+            markdown(result), _summary([result])
+            return result
+        why = None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        why = error
+    raise SnapsError(f"cannot read '{source}': not a result of 'snaps reproduce {name}'") from why
 
 
 def _summary(results: list[dict[str, Any]]) -> str:

@@ -220,6 +220,7 @@ def remarks(result: Result) -> list[str]:
     """What the table cost, whether coverage is lawful, and which cells are far from the paper."""
     spent, odd, theirs = result["cpu_seconds"], result["notes"], result.get("theirs")
     conformal = spent["similarity"] + spent["conformal"]
+    made = common.made_with(result["settings"])
     out = [
         f"Processor time: training {spent['training']:.0f} s, conformal {conformal:.0f} s "
         f"(similarity graphs {spent['similarity']:.0f} s, methods and splits "
@@ -239,6 +240,8 @@ def remarks(result: Result) -> list[str]:
         for name, size in result.get("sampled", {}).items()
     ]
     if theirs:
+        if (other := common.made_with(theirs["settings"])) != made:
+            out.append(f"The columns *as the authors* were made with {other}")
         missing = common.by_dataset(result["rows"]).keys() - common.by_dataset(theirs["rows"])
         out += [f"As the authors: {common.display(name)} was not made" for name in sorted(missing)]
         out += [f"As the authors: {line}" for line in distances.lines(theirs, odd)]
