@@ -10,7 +10,7 @@ from snaps.kernels.prefetching import prefetch
 from snaps.kernels.threads import in_shares
 
 _SHARE = 100_000  # numbers added up that are worth a thread
-_AHEAD = 8  # neighbours whose rows are asked for before their turn
+_AHEAD = 16  # neighbours whose rows are asked for before their turn
 _LINE = 64  # bytes that memory hands out at once
 # Exact sums have two parts, multiples of these. Up to a sum of 2^25 nothing is rounded away.
 COARSE, FINE = 2.0**-28, 2.0**-57
@@ -84,8 +84,12 @@ def _neighbour_mean(first, last, indptr, indices, weights, table, own, out):
             for y in range(num_classes):
                 sums[y] += one * table[a + y]
             entry += 1
-        for y in range(num_classes):
-            out[i, y] = sums[y] / total if total > 0.0 else own[i, y]
+        if total > 0.0:  # outside of the loop, which else reads rows that it needs not
+            for y in range(num_classes):
+                out[i, y] = sums[y] / total
+        else:
+            for y in range(num_classes):
+                out[i, y] = own[i, y]
 
 
 @loop
@@ -95,8 +99,12 @@ def _exact_mean(first, last, indptr, indices, table, own, out):
     for i in range(first, last):
         total = indptr[i + 1] - indptr[i]
         _sum_exactly(indptr[i], indptr[i + 1], indptr[last], indices, table, coarse, fine)
-        for y in range(num_classes):
-            out[i, y] = (coarse[y] + fine[y]) / total if total else own[i, y]
+        if total:
+            for y in range(num_classes):
+                out[i, y] = (coarse[y] + fine[y]) / total
+        else:
+            for y in range(num_classes):
+                out[i, y] = own[i, y]
 
 
 @loop
@@ -133,15 +141,23 @@ def _sum_exactly(entry, stop, end, indices, table, coarse, fine):
 
 @loop
 def _ask(entry, end, indices, table, num_classes):
-    """Ask for the rows of four neighbours."""
-    line = np.uint64(_LINE // table.itemsize)
-    for later in range(entry, min(entry + 4, end)):
+    """Ask for the rows of four neighbours, a line of memory at a time, if there are four."""
+    line, last = np.uint64(_LINE // table.itemsize), num_classes - np.uint64(1)
+    second, third = min(line, last), min(line + line, last)
+    if entry + 4 > end:
+        return
+    for later in range(entry, entry + 4):  # few lines without a loop, which would cost as much
         row = np.uint64(indices[later]) * num_classes
-        y = np.uint64(0)
-        while y < num_classes:
-            prefetch(table, row + y)
-            y += line
-        prefetch(table, row + num_classes - np.uint64(1))
+        prefetch(table, row)
+        prefetch(table, row + second)
+        prefetch(table, row + third)
+        prefetch(table, row + last)
+    if third + line < last:
+        for later in range(entry, entry + 4):
+            row, y = np.uint64(indices[later]) * num_classes, third + line
+            while y < last:
+                prefetch(table, row + y)
+                y += line
 
 
 @loop
