@@ -295,6 +295,7 @@ def test_store_gives_back_what_it_was_given(tmp_path):
             ["table1", "--datasets", "cora_ml,citeseer,cora_ml"],
             "'--datasets' must name each one once, got 'cora_ml' again",
         ),
+        (["all", "--data-dir", "no"], "'--data-dir' must be a folder with .npz files, got 'no'"),
         (["table1", "--seed", "-1"], "'--seed' must be an integer of at least 0, got -1"),
     ],
 )

@@ -87,6 +87,8 @@ def reproduce(
         find(name)
     if files and "images" not in wanted:
         raise SnapsError(f"'--file' must go with the table 'images', got {table!r}")
+    if data_dir is not None and not data_dir.is_dir():
+        raise SnapsError(f"'--data-dir' must be a folder with .npz files, got '{data_dir}'")
     chosen = _choices(wanted, datasets, files or ())
     if page is None and table == "all":
         page = out / "results.md"
