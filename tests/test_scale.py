@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ import scipy.sparse as sp
 
 import snaps
 import snaps.kernels.memory as memory
-from snaps import _regression
+from snaps import _cells, _regression
 from snaps._evidence import Evidence
 from snaps.cli import main
-from snaps.cli._resources import read_size, shown_size
+from snaps.cli._resources import needs, read_size, shown_size
 from snaps.datasets import make_graph
 from snaps.folder import read_folder, write_folder
 from snaps.kernels.aggregation import neighbour_mean
@@ -262,6 +263,74 @@ def test_who_is_killed_leaves_nothing_behind(folder):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300)
     assert done.returncode == -9, done.stderr
     assert os.listdir() == ["g"]
+
+
+def test_who_is_asked_to_end_leaves_no_half_of_a_file(folder):
+    code = (
+        "import os, signal, time\n"
+        "from snaps.cli import main\n"
+        "def write(*_, **__):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(60)\n"
+        "import pyarrow.parquet as pq\n"
+        "pq.write_table = write\n"
+        "main(['predict', 'g', '--out', 'x.parquet'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=50)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, b"")
+    assert os.listdir() == ["g"]
+
+
+def test_features_beside_the_nodes_count_as_they_unfold(tmp_path):
+    """An archive may be a thousandth of its table."""
+    graph, n = snaps.Graph([[0], [1]], num_nodes=2000), 2000
+    write_folder(tmp_path, graph, np.full((n, 4), 0.25), np.zeros(n), np.full(n, "calib"))
+    bare = needs(tmp_path, snaps.SNAPS())
+    np.savez_compressed(tmp_path / "features.npz", x=np.ones((n, 500), np.float32))
+    assert (tmp_path / "features.npz").stat().st_size < 10**5
+    whole, least = needs(tmp_path, snaps.SNAPS())
+    assert whole - bare[0] >= 4 * 500 * n and least - bare[1] >= 4 * 500 * n
+    assert needs(tmp_path, snaps.SNAPS(candidates=100))[1] < least  # the search copies nothing
+
+
+def test_nodes_with_names_are_read_in_batches(tmp_path, data):
+    made, probs, *_ = data
+    adjacency, features = made.graph.adjacency, made.graph.features
+    names = np.array([f"node {i} \u00e9" for i in np.random.default_rng(2).permutation(N)])
+    graph = snaps.Graph(adjacency, features, ids=names)
+    write_folder(tmp_path, graph, probs, made.labels, np.full(N, "calib"))
+    path = tmp_path / "edges.parquet"
+    edges = pq.read_table(path)
+    pq.write_table(edges, path, row_group_size=100)
+    (tmp_path / "manifest.json").unlink()
+    assert (read_folder(tmp_path).graph.adjacency != adjacency).nnz == 0
+    for wrong, rule in (
+        ("nobody", "must name nodes of the graph, got nobody"),
+        (names[0] + "\0", "must not end in the character NUL, got one that does in row 150"),
+    ):
+        ends = edges["dst"].to_pylist()
+        ends[150] = wrong
+        pq.write_table(edges.set_column(1, "dst", [ends]), path, row_group_size=100)
+        with pytest.raises(snaps.SnapsError, match=f"edges.parquet column 'dst' {rule}"):
+            read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("options", [("--candidates", "50"), ("--neighbours", "exact")])
+def test_recall_goes_with_an_approximate_search(folder, capsys, options):
+    assert predict("--out", "x.parquet", "--recall", "0.9", *options) == 2
+    told = capsys.readouterr().err
+    assert (
+        told.startswith("snaps: error: '--recall' must be left out with --") and "got 0.9" in told
+    )
+
+
+def test_an_approximate_search_is_told(folder, capsys, monkeypatch):
+    monkeypatch.setattr(_cells, "ENOUGH", 20)
+    monkeypatch.setattr(_cells, "WORTH", 2.0)
+    assert predict("--out", "x.parquet", "--neighbours", "approximate") == 0
+    assert "\nsimilar nodes: approximate, recall 0." in capsys.readouterr().out
+    assert predict("--out", "x.parquet") == 0
+    assert "similar nodes" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from snaps._checks import check_path, shown
 from snaps._errors import NotEnoughMemory, SnapsError
+from snaps.kernels.memory import room
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
@@ -150,6 +151,11 @@ class Archive(Mapping[str, np.ndarray]):
         except Exception as error:  # zipfile raises whatever flipped bits suggest
             raise self._unreadable(error) from error
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each array, as the archive says."""
+        return {name: member.file_size for name, member in self._members.items()}
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
 
@@ -166,7 +172,7 @@ class Archive(Mapping[str, np.ndarray]):
         try:
             with self._zip.open(member) as stream:
                 kind, shape, order = _array_header(stream, member)
-                memory = np.empty(member.file_size - stream.tell(), np.uint8)
+                memory = room((member.file_size - stream.tell(),), np.uint8)
                 filled = 0
                 while block := stream.read(_CHUNK):
                     memory[filled : filled + len(block)] = np.frombuffer(block, np.uint8)
@@ -174,6 +180,8 @@ class Archive(Mapping[str, np.ndarray]):
                 if filled < len(memory):
                     raise ValueError("too few bytes")
                 return np.ndarray(shape, kind, memory, order=order)
+        except SnapsError:  # there is no room for it
+            raise
         except Exception as error:  # zipfile, zlib and NumPy have no one error either
             raise self._unreadable(error) from error
 
@@ -203,6 +211,12 @@ def _array_header(
     if size * kind.itemsize != member.file_size - stream.tell() or (size and not kind.itemsize):
         raise ValueError("not as many bytes as the header says")
     return kind, shape, "F" if fortran else "C"
+
+
+def inflated_sizes(path: str | os.PathLike[str]) -> dict[str, int]:
+    """The bytes of each array of an .npz archive, as it says itself."""
+    with open_npz(path) as arrays:
+        return arrays.sizes
 
 
 @contextmanager

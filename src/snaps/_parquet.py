@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import check_path, machine_memory
+from snaps._checks import check_path, machine_memory, plainly
 from snaps._checks.ids import Places, check_ids, locate
 from snaps._errors import NotEnoughMemory, SnapsError, SnapsWarning
 from snaps._files import features_from_arrays, open_npz, unreadable
@@ -174,7 +174,6 @@ class Columns:
 
     def ids(self, name: str) -> np.ndarray:
         """A column of integers or of strings."""
-        import pyarrow.compute as pc
         import pyarrow.types as types
 
         (column,) = self.read([name])
@@ -183,27 +182,61 @@ class Columns:
         if len(column) == 0:
             return np.empty(0, str)
         if is_text(column.type):
-            ends = pc.index(pc.ends_with(column, "\0"), True).as_py()
-            if ends >= 0:  # NumPy would drop it
-                raise SnapsError(
-                    f"{self.title(name)} must not end in the character NUL, "
-                    f"got one that does in row {ends}"
-                )
+            self._refuse_nuls(name, column)
             return np.array(column.to_pylist(), dtype=str)
         raise SnapsError(f"{self.title(name)} must be integers or strings, got {column.type}")
 
+    def _refuse_nuls(self, name: str, column: Any, first: int = 0) -> None:
+        import pyarrow.compute as pc
+
+        ends = pc.index(pc.ends_with(column, "\0"), True).as_py()
+        if ends >= 0:  # NumPy would drop it
+            raise SnapsError(
+                f"{self.title(name)} must not end in the character NUL, "
+                f"got one that does in row {first + ends}"
+            )
+
     def places(self, names: list[str], ids: np.ndarray) -> np.ndarray:
-        """Columns of ids as positions among these ones, (columns, rows)."""
+        """Columns of ids as positions among these ones, (columns, rows), a batch at a time."""
         import pyarrow.types as types
 
         self._check_there(names)
-        if not all(types.is_integer(self.types[name]) for name in names):
+        kinds = [self.types[name] for name in names]
+        if all(map(types.is_integer, kinds)):
+            find = self._by_number(ids)
+        elif ids.dtype.kind == "U" and all(map(is_text, kinds)):
+            find = self._by_name(ids)
+        else:
             return np.stack([locate(ids, self.ids(name), self.title(name)) for name in names])
-        places, out = Places(ids), np.empty((len(names), self._rows), np.int32)
+        out = np.empty((len(names), self._rows), np.int32)
         for rows, columns in self._batches(names):
             for i, (name, column) in enumerate(zip(names, columns, strict=True)):
-                out[i, rows] = places.find(column.to_numpy(), self.title(name))
+                out[i, rows] = find(name, column, rows.start)
         return out
+
+    def _by_number(self, ids: np.ndarray) -> Callable[[str, Any, int], np.ndarray]:
+        """What finds columns of integers among ids."""
+        places = Places(ids)
+        return lambda name, column, first: places.find(column.to_numpy(), self.title(name))
+
+    def _by_name(self, ids: np.ndarray) -> Callable[[str, Any, int], np.ndarray]:
+        """What finds columns of strings among ids, without an object for each of them."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        known = pa.array(ids)
+
+        def find(name: str, column: Any, first: int) -> np.ndarray:
+            self._refuse_nuls(name, column, first)
+            found = pc.index_in(column, known.cast(column.type))
+            if found.null_count:
+                wrong = column[int(np.flatnonzero(null_mask(found))[0])].as_py()
+                raise SnapsError(
+                    f"{self.title(name)} must name nodes of the graph, got {plainly(wrong)}"
+                )
+            return found.to_numpy()
+
+        return find
 
     def numbers(self, names: list[str]) -> np.ndarray:
         """Columns of numbers as a table (n, columns)."""

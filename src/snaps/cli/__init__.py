@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from typing import Annotated, Any, NoReturn
@@ -68,6 +70,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     # Threads that wait for work should sleep: by default they spin, and processors with them.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     given = sys.argv[1:] if arguments is None else arguments
+    if threading.current_thread() is threading.main_thread():
+        # As Ctrl-C does: what is half-written goes.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
     with warnings.catch_warnings():

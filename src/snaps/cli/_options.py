@@ -168,7 +168,12 @@ def asked_search(
     neighbours: Neighbours | None, recall: float | None, candidates: int | None
 ) -> dict[str, Any]:
     """What was asked of the search for similar nodes, as parameters of an estimator."""
+    from snaps._errors import SnapsError
+
     how = None if neighbours is None else neighbours.value
+    if recall is not None and (how == "exact" or candidates is not None):
+        other = "--candidates" if candidates is not None else "--neighbours exact"
+        raise SnapsError(f"'--recall' must be left out with {other}, which finds all, got {recall}")
     asked = {"neighbours": how, "recall": recall, "candidates": candidates}
     return {name: value for name, value in asked.items() if value is not None}
 

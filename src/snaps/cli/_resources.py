@@ -64,21 +64,33 @@ def place_for_tables(
 
 def needs(folder: Path, estimator: Estimator, *, weighted: bool = False) -> tuple[int, int]:
     """Bytes that a prediction takes with all tables in memory, and with the large ones mapped."""
-    from snaps._parquet import Columns
+    from snaps._parquet import Columns, is_text
 
     nodes, edges = Columns(folder / "nodes.parquet"), Columns(folder / "edges.parquet")
     classes, probs_bytes = nodes.width("probs")
     if not classes:
         classes, probs_bytes = sum(name.startswith("p_") for name in nodes.types), 8
     features, feature_bytes = nodes.width("features")
-    beside = (folder / name for name in ("features.npz", "features.npy"))
+    dense, beside = _beside(folder)
+    named = 300 * is_text(nodes.types.get("id"))
     return needed(
         nodes.num_rows, edges.num_rows, classes, features, getattr(estimator, "k", 0),
         given=classes * probs_bytes + features * feature_bytes,
-        beside=sum(path.stat().st_size for path in beside if path.exists()),
+        dense=dense, beside=beside, named=named,
         everyone=getattr(estimator, "candidates", None) is None,
         pooled=estimator.uses_evidence, weighted=weighted,
     )  # fmt: skip
+
+
+def _beside(folder: Path) -> tuple[int, int]:
+    """Bytes of features in a file of their own: those of a plain table, and all."""
+    from snaps._files import inflated_sizes
+
+    table, packed = folder / "features.npy", folder / "features.npz"
+    if table.exists():
+        return (table.stat().st_size,) * 2
+    sizes = inflated_sizes(packed) if packed.exists() else {}
+    return sizes.get("x", 0), sum(sizes.values())
 
 
 def needed(
@@ -89,23 +101,26 @@ def needed(
     k: int,
     *,
     given: int,
+    dense: int = 0,
     beside: int = 0,
+    named: int = 0,
     everyone: bool = True,
     pooled: bool = False,
     weighted: bool = False,
 ) -> tuple[int, int]:
     """The same by numbers: `given` are the bytes per node of probabilities and features as read.
 
-    `beside` are bytes of features in a file of their own, and `everyone` says that neighbours are
-    looked for among all nodes.
+    `beside` are bytes of features in a file of their own, `dense` those of them in a plain table,
+    `named` bytes per node of ids that are strings, and `everyone` says that neighbours are looked
+    for among all nodes.
     """
     table, near, given = 8 * nodes * classes, 12 * nodes * k, given * nodes + beside
     graph = (24 if weighted else 16) * edges + 8 * nodes
     building = (56 if weighted else 16) * edges
     if pooled:  # a second graph of neighbours, the features summed up, and those in context
         near, given = 2 * near, given + 8 * nodes * (features or 128) + 1024 * nodes
-    searching = near + (4 * features + 60) * nodes * bool(k and everyone)
-    fixed = _BASE + (_A_NODE + 2 * classes) * nodes + graph
+    searching = near + ((4 * features + 60) * nodes + dense) * bool(k and everyone)
+    fixed = _BASE + (_A_NODE + named + 2 * classes) * nodes + graph
     # In blocks: scores of all nodes, of those asked for, and as neighbours read them, in half the
     # bytes. Small tables are made whole, one for each part.
     tables = (6.0, 13.0) if pooled else (2.5, 6.5)

@@ -58,7 +58,7 @@ def room(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
             return np.memmap(file, kind, "r+" if hasattr(os, "posix_fallocate") else "w+", 0, shape)
     except OSError as error:
         raise SnapsError(
-            f"cannot write {size / 1e9:.1f} GB to '{folder}': {error.strerror or error}"
+            f"cannot write {size / 1e6:,.0f} MB to '{folder}': {error.strerror or error}"
         ) from error
 
 
