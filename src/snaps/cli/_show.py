@@ -111,7 +111,7 @@ def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
     if len(summary["weights"]) > 1:
         listed = ", ".join(f"{name} {weight:.2f}" for name, weight in summary["weights"].items())
         print(f"weights: {listed}", file=file)
-    for name, found in summary["neighbours"].items():
+    for name, found in summary.get("neighbours", {}).items():  # Spark has none to tell
         if found["method"] == "approximate":
             what = "similar nodes" if name == "similar" else "nodes in a similar context"
             print(f"{what}: approximate, recall {found['recall']:.3f}", file=file)
