@@ -1,7 +1,9 @@
 """Kill what writes at random moments: nothing half-written, nothing lost, the same digits after.
 
 A program: `python tests/kill.py --times 50`, or `make kill`. Children are killed with SIGKILL
-anywhere in their work, while they write, and before each file gets its name.
+and SIGHUP anywhere in their work, while they write, and before each file gets its name. Where
+files without a name can be written, nothing but whole files may be left, and under a hidden name
+only between the two system calls of a replacement.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -34,11 +36,15 @@ from snaps.folder import read_folder, write_folder
 from snaps.reproduce.store import Store
 
 COMMON = ["--alpha", "0.2", "--k", "5"]
+NAMELESS = hasattr(os, "O_TMPFILE")
+KILLED = (-signal.SIGKILL, -signal.SIGHUP, 128 + signal.SIGHUP)
+# Which link, rename or removal a child dies instead of: a file that replaces one takes four.
+INSTEAD = (0, 4, 2, 1, 8, 5)
 REFUSED = 4  # the exit code of a child whose folder is not as its manifest says
 
 
 def child(work: Callable[[], object], renames: int | None = None) -> int:
-    """Begin some work in a child; it kills itself instead of the given rename or removal."""
+    """Begin some work in a child; it kills itself instead of the given link, rename or removal."""
     process = os.fork()
     if process:
         return process
@@ -62,12 +68,13 @@ def child(work: Callable[[], object], renames: int | None = None) -> int:
 def _die_instead(renames: int) -> None:
     left = iter(range(renames))
 
-    def counted(real: Callable[..., None], *arguments: Path) -> None:
+    def counted(real: Callable[..., None], *arguments: Path, **options: object) -> None:
         if next(left, None) is None:
             os.kill(os.getpid(), signal.SIGKILL)
-        real(*arguments)
+        real(*arguments, **options)
 
-    os.replace, os.unlink = partial(counted, os.replace), partial(counted, os.unlink)
+    for name in ("link", "replace", "unlink"):
+        setattr(os, name, partial(counted, getattr(os, name)))
 
 
 def code_of(process: int) -> int:
@@ -84,9 +91,18 @@ def finish(work: Callable[[], object]) -> float:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder, but those that have no name yet."""
-    found = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.startswith(".")]
+    """The files of a folder."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def take_hidden(folder: Path) -> list[bytes]:
+    """What lies under hidden names, which are removed."""
+    found = list(folder.rglob(".*"))
+    held = [path.read_bytes() for path in found]
+    for path in found:
+        path.unlink()
+    return held
 
 
 def disturb(
@@ -95,20 +111,31 @@ def disturb(
     seconds: float,
     times: int,
     moments: random.Random,
+    folder: Path,
+    wholes: Collection[bytes],
 ) -> Counter[str]:
-    """Kill work that takes so many seconds so many times; what is found after each."""
+    """Kill work that takes so many seconds so many times; what is found after each.
+
+    `wholes` are the files that may lie in the folder.
+    """
     seen: Counter[str] = Counter()
     for turn in count():
         if seen["killed"] == times:
             break
-        if turn % 3 == 2:
-            code = code_of(child(work, renames=turn // 3 % 6))
+        renames = INSTEAD[turn // 3 % len(INSTEAD)] if turn % 3 == 2 else None
+        if renames is not None:
+            code = code_of(child(work, renames))
         else:
             process = child(work)
             time.sleep(moments.uniform(0, seconds))
-            os.kill(process, signal.SIGKILL)
+            os.kill(process, moments.choice([signal.SIGKILL, signal.SIGHUP]))
             code = code_of(process)
-        seen["killed" if code == -signal.SIGKILL else "ended before"] += 1
+        seen["killed" if code in KILLED else "ended before"] += 1
+        hidden = take_hidden(folder)
+        if NAMELESS:
+            assert renames or not hidden, "a hidden file was left"
+            assert all(each in wholes for each in hidden), "half a hidden file was left"
+        seen["hidden, but whole"] += len(hidden)
         seen[look()] += 1
     return seen
 
@@ -138,7 +165,7 @@ def one_file(folder: Path, command: list[str], times: int, moments: random.Rando
             out.write_bytes(b"old")
         return {None: "no file", b"old": "old file", new: "new file"}[found]
 
-    seen = disturb(work, look, seconds, times, moments)
+    seen = disturb(work, look, seconds, times, moments, folder, [new])
     finish(work)
     assert out.read_bytes() == new, "other digits"
     return seen
@@ -185,7 +212,8 @@ def write(folder: Path, times: int, moments: random.Random) -> Counter[str]:
         target = 1 - target
         return state
 
-    return disturb(put, look, seconds, times, moments)
+    files = [file for whole in wholes for file in whole.values()]
+    return disturb(put, look, seconds, times, moments, folder, files)
 
 
 def reproduce(folder: Path, times: int, moments: random.Random) -> Counter[str]:
@@ -238,6 +266,8 @@ def reproduce(folder: Path, times: int, moments: random.Random) -> Counter[str]:
         seen["killed" if process.wait() == -signal.SIGKILL else "ended before"] += 1
         assert table(runs) in (None, expected), "another table"
         store, here = Store(folder / runs), set()
+        hidden = list(folder.rglob(".*"))
+        assert not (NAMELESS and hidden), f"a hidden file was left: {hidden}"
         for path in (folder / runs).rglob("[!.]*.*"):
             read = store.read_json if path.suffix == ".json" else store.read_arrays
             assert read(path.parent.name, path.stem) is not None, f"half a cell: {path}"

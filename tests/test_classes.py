@@ -203,7 +203,7 @@ def test_integers_come_back(classes, data):
 
 # ---- What is refused -----------------------------------------------------------------------------
 
-HINT = "; pass classes=[...] in the order of the columns of probs"
+HINT = "; pass classes=[...] or --classes in the order of the columns of probs"
 RANGE = "'labels' must lie from 0 to 2, or be -1 where unknown, got"
 REFUSED = {
     f"{RANGE} 3 at node 1{HINT}": [0, 3],

@@ -498,6 +498,10 @@ def with_one_label(folder):
     small.change(folder, "nodes", label=[0] + [None] * (NUM_NODES - 1))
 
 
+def with_numbers_as_text(folder):
+    small.change(folder, "nodes", label=[("0", "2", "10")[i % 3] for i in range(NUM_NODES)])
+
+
 def with_logits(folder):
     small.change(folder, "nodes", probs=pa.array((PROBS * 2).tolist()))
 
@@ -515,17 +519,25 @@ BAD = {
     "No such command 'frobnicate'.": ["frobnicate"],
     "Missing argument 'FOLDER'.": ["predict"],
     "Missing option '--out'.": ["predict", "g"],
-    "'alpha' must lie strictly between 0 and 1, got 0.0": [*PREDICT, "--alpha", "0"],
-    "'alpha' must lie strictly between 0 and 1, got 1.0": [*EVALUATE, "--alpha", "1"],
-    "'alpha' must lie strictly between 0 and 1, got nan": [*PREDICT, "--alpha", "nan"],
-    "'alpha' must lie strictly between 0 and 1, got -0.5": ["demo", "--alpha", "-0.5"],
-    "'k' must be an integer of at least 1, got 0": [*PREDICT, "--k", "0"],
-    "'k' must be an integer of at least 1, got -2": [*EVALUATE, "--k", "-2"],
-    "'k' must be smaller than the number of nodes 60, got 60": [*PREDICT, "--k", "60"],
-    "'seed' must be an integer of at least 0, got -1": [*PREDICT, "--seed", "-1"],
-    "'seed' must be an integer of at least 0, got -2": [*EVALUATE, "--seed", "-2"],
-    "'seed' must be an integer of at least 0, got -3": ["demo", "--seed", "-3"],
-    "'nodes' must be an integer of at least 200, got 5": ["demo", "--nodes", "5"],
+    "'--alpha' must lie strictly between 0 and 1, got 0.0": [*PREDICT, "--alpha", "0"],
+    "'--alpha' must lie strictly between 0 and 1, got 1.0": [*EVALUATE, "--alpha", "1"],
+    "'--alpha' must lie strictly between 0 and 1, got nan": [*PREDICT, "--alpha", "nan"],
+    "'--alpha' must lie strictly between 0 and 1, got -0.5": ["demo", "--alpha", "-0.5"],
+    "'--k' must be an integer of at least 1, got 0": [*PREDICT, "--k", "0"],
+    "'--k' must be an integer of at least 1, got -2": [*EVALUATE, "--k", "-2"],
+    "'--k' must be smaller than the number of nodes 60, got 60": [*PREDICT, "--k", "60"],
+    "'--seed' must be an integer of at least 0, got -1": [*PREDICT, "--seed", "-1"],
+    "'--seed' must be an integer of at least 0, got -2": [*EVALUATE, "--seed", "-2"],
+    "'--seed' must be an integer of at least 0, got -3": ["demo", "--seed", "-3"],
+    "'--nodes' must be an integer of at least 200, got 5": ["demo", "--nodes", "5"],
+    "'--candidates' must be an integer of at least 1, got 0": [*PREDICT, "--candidates=0"],
+    "'--recall' must be a number from 0.5 to 1, got 2.0": [*PREDICT, "--recall", "2"],
+    "'--data-dir' must be a folder with .npz files, got 'no'": [
+        "datasets",
+        "list",
+        "--data-dir=no",
+    ],
+    "'--out' must be a path, got ''": ["predict", "g", "--out", ""],
     "'--splits' must be an integer of at least 1, got 0": [*EVALUATE, "--splits", "0"],
     "'--calib' must be an integer from 1 to 59, got 0": [*EVALUATE, "--calib", "0"],
     "'--calib' must be an integer from 1 to 59, got 60": [*EVALUATE, "--calib", "60"],
@@ -547,7 +559,7 @@ BAD = {
         *PREDICT,
         *("--method", "split", "--weights", "0.1"),
     ],
-    "'weights' must sum to at most 1, got 0.9 + 0.2": [*PREDICT, "--weights", "0.9,0.2"],
+    "'--weights' must sum to at most 1, got 0.9 + 0.2": [*PREDICT, "--weights", "0.9,0.2"],
     "'lam' must be a number from 0 to 1, got nan": [*PREDICT, "--weights", "nan,0"],
     "cannot read 'nowhere': no such folder": ["evaluate", "nowhere"],
     "cannot read 'a b': no such folder": ["evaluate", "a\nb"],
@@ -590,11 +602,20 @@ BAD = {
         "--group-by",
         "region",
     ],
-    "'classes' must have one entry per column of probs (3), got 2": [*PREDICT, "--classes", "a,b"],
+    "'--classes' must have one entry per column of probs (3), got 2": [
+        *PREDICT,
+        "--classes",
+        "a,b",
+    ],
     "cannot write 'no/cp': there is no folder '{here}/no'": [*PREDICT, "--save", "no/cp"],
     "cannot write 'file': File exists": ["demo", "--out", "file"],
 }
 BAD_FOLDERS = {
+    "'labels' must have a clear order, got numbers as text: ['0', '10', '2']; "
+    "pass classes=[...] or --classes in the order of the columns of probs": (
+        with_numbers_as_text,
+        EVALUATE,
+    ),
     "nodes.parquet column 'role' must mark calibration nodes 'calib', got none": (
         without_calib,
         PREDICT,
@@ -1086,11 +1107,23 @@ def test_a_folder_without_any_calibration_node(here, run):
     assert err.startswith("snaps: error: 'graph' must have calibration nodes, got none of 15: ")
 
 
+def test_a_predictor_that_cannot_be_saved_when_the_sets_are_written(here, run, monkeypatch):
+    def full(*_):
+        raise snaps.SnapsError("cannot write 'm.snaps': No space left on device")
+
+    monkeypatch.setattr("snaps._persistence.save", full)
+    told = "snaps: error: cannot write 'm.snaps': No space left on device; the sets are "
+    for out, where in (("x.csv", "in 'x.csv'"), ("-", "on standard output")):
+        code, _, err = run("predict", "g", "--out", out, "--save", "m.snaps")
+        assert code == 2 and err.endswith(f"{told}{where}\n")
+    assert Path("x.csv").exists()
+
+
 def test_predict_with_what_does_not_fit(here, run):
     good(run(*CALIBRATE))
     expected = {
-        "'missing' must be 'error' or 'drop', got 'maybe'": ["--missing", "maybe"],
-        "'alpha' must lie strictly between 0 and 1, got 3.0": ["--alpha", 3],
+        "'--missing' must be 'error' or 'drop', got 'maybe'": ["--missing", "maybe"],
+        "'--alpha' must lie strictly between 0 and 1, got 3.0": ["--alpha", 3],
     }
     for message, options in expected.items():
         assert run("predict", "g", *WITH, *options) == (2, "", f"snaps: error: {message}\n")

@@ -110,9 +110,9 @@ GRAPH = {
     "'ids' must name nodes of the graph, got -1": lambda: snaps.Graph(
         PAIR, ids=np.array([2**64 - 1, 5, 6], np.uint64)
     ).index(-1),
-    "'ids' must be of the type of the nodes' ids, got int64": lambda: small.graph(ids=NAMES).index(
-        [3]
-    ),
+    "'ids' must be strings as the nodes' ids are, got integers": lambda: small.graph(
+        ids=NAMES
+    ).index([3]),
     "'directed' must be True or False, got 'yes'": lambda: snaps.Graph(PAIR, directed="yes"),
     "'self_loops' must be True or False, got 1": lambda: snaps.Graph(PAIR, self_loops=1),
 }
@@ -247,7 +247,7 @@ PROBABILITIES = {
 
 # ---- Labels and nodes ----------------------------------------------------------------------------
 
-PASS = "pass classes=[...] in the order of the columns of probs"
+PASS = "pass classes=[...] or --classes in the order of the columns of probs"
 NODES = {
     "'labels' must have shape (60,), got (59,)": lambda: calibrate(labels=LABELS[1:]),
     "'labels' must have shape (60,), got (60, 3)": lambda: calibrate(labels=np.eye(K)[LABELS]),
@@ -470,8 +470,8 @@ PREDICTION = {
     "'node' must name nodes of the graph, got node-77": lambda: small.calibrated(
         named=True
     ).explain("node-77"),
-    "'node' must be of the type of the nodes' ids, got <U6": lambda: small.calibrated().explain(
-        "node-7"
+    "'node' must be integers as the nodes' ids are, got strings": lambda: (
+        small.calibrated().explain("node-7")
     ),
 }
 
@@ -750,7 +750,7 @@ FOLDERS = {
         ["calib", None, "dev", *["test"] * 57],
     ),
     f"{NODE} 'role' must be strings, got int64": ("nodes", "role", np.arange(N)),
-    f"{EDGE} 'src' must be of the type of the nodes' ids, got int64": (
+    f"{EDGE} 'src' must be strings as the nodes' ids are, got integers": (
         "edges",
         "src",
         lambda old: range(len(old)),
@@ -855,7 +855,7 @@ WRITING = {
     "'graph' must be a snaps.Graph, got ndarray": ("g", PROBS),
     "'probs' must have shape (60, classes), got (59, 3)": ("g", small.graph(), PROBS[1:]),
     "'labels' must lie from 0 to 2, or be -1 where unknown, got 3 at node 0; "
-    "pass classes=[...] in the order of the columns of probs": (
+    "pass classes=[...] or --classes in the order of the columns of probs": (
         "g",
         small.graph(),
         PROBS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -26,18 +27,54 @@ from snaps.folder import read_folder, write_folder
 # ---- Whole or not at all -------------------------------------------------------------------------
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path):
+@pytest.fixture(params=["can", "another system", "another file system", "no /proc"])
+def nameless(request, monkeypatch):
+    """Whether files without a name can be written."""
+    real = os.open
+
+    def refuse(path, flags, *rest):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return real(path, flags, *rest)
+
+    if request.param == "can":
+        if not hasattr(os, "O_TMPFILE"):
+            pytest.skip("this system has no O_TMPFILE")
+        return True
+    if request.param == "another system":
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    elif request.param == "another file system":
+        monkeypatch.setattr(os, "open", refuse)
+    else:
+        monkeypatch.setattr("snaps._files._opened", lambda handle: Path(f"/nowhere/{handle}"))
+    return False
+
+
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_file_appears_when_it_is_whole(tmp_path, nameless, old):
     target = tmp_path / "x.bin"
+    if old is not None:
+        target.write_bytes(old)
     with atomic_path(target) as temporary:
         temporary.write_bytes(b"new")
-        assert not target.exists()
-        assert temporary.parent == tmp_path and temporary.name.startswith(".x.bin.")
+        assert (target.read_bytes() if target.exists() else None) == old
+        hidden = set(os.listdir(tmp_path)) - {"x.bin"}
+        assert hidden == (set() if nameless else {temporary.name})
+        assert all(name.startswith(".x.bin.") for name in hidden)
     assert target.read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["x.bin"]
+    assert not open_files(tmp_path)
+
+
+def open_files(folder):
+    """Files of a folder that this process holds open."""
+    links = Path("/proc/self/fd")
+    found = [os.readlink(one) for one in links.iterdir() if one.is_symlink()]
+    return [path for path in found if path.startswith(str(folder))]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError("no more")])
-def test_the_old_file_stays(tmp_path, error):
+def test_the_old_file_stays(tmp_path, nameless, error):
     target = tmp_path / "x.bin"
     target.write_bytes(b"old")
     expected = snaps.SnapsError if isinstance(error, OSError) else error
@@ -48,7 +85,17 @@ def test_the_old_file_stays(tmp_path, error):
     assert os.listdir(tmp_path) == ["x.bin"]
 
 
-def test_a_file_gets_the_usual_permissions(tmp_path):
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, nameless):
+    target = tmp_path / "x.bin"
+    target.touch()
+    target.chmod(0o640)
+    with atomic_path(target) as temporary:
+        temporary.write_bytes(b"new")
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+
+
+def test_a_file_gets_the_usual_permissions(tmp_path, nameless):
     (tmp_path / "usual").touch()
     with atomic_path(tmp_path / "ours") as temporary:
         temporary.touch()
@@ -56,7 +103,7 @@ def test_a_file_gets_the_usual_permissions(tmp_path):
     assert stat.S_IMODE(usual) == stat.S_IMODE(ours)
 
 
-def test_a_link_stays_a_link(tmp_path):
+def test_a_link_stays_a_link(tmp_path, nameless):
     (tmp_path / "deep").mkdir()
     link, target = tmp_path / "link", tmp_path / "deep" / "file"
     link.symlink_to(target)
@@ -109,7 +156,7 @@ def test_a_disk_that_is_full(tmp_path):
     assert (run.returncode, run.stderr) == (0, "")
     for name, message in zip(NAMES, run.stdout.splitlines(), strict=True):
         target = tmp_path / name / name
-        assert message.startswith(f"cannot write '{target}': ") and "File too large" in message
+        assert message == f"cannot write '{target}': File too large"
         assert target.read_bytes() == b"the old file"
         # The edges of a folder are written before its nodes, and whole.
         assert set(os.listdir(target.parent)) - {"edges.parquet"} == {name}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from functools import partial
 from urllib.parse import quote
 
 import numpy as np
@@ -703,14 +704,15 @@ def test_a_folder_replaced_half_way_is_refused(tmp_path, name):
 def test_a_folder_written_half_way_is_refused(tmp_path, monkeypatch, renames):
     """Whatever has its name already, a graph is not read without its features."""
     graph = snaps.Graph(small.EDGES, sp.csr_array(small.FEATURES), 60)
-    left, real = iter(range(renames)), os.replace
+    left = iter(range(renames))
 
-    def replace(*arguments):
+    def counted(real, *arguments, **options):
         if next(left, None) is None:
             raise KeyboardInterrupt
-        real(*arguments)
+        real(*arguments, **options)
 
-    monkeypatch.setattr(os, "replace", replace)
+    for name in ("link", "replace"):  # a new file gets its name by one of them
+        monkeypatch.setattr(os, name, partial(counted, getattr(os, name)))
     with pytest.raises(KeyboardInterrupt):
         write_folder(tmp_path, graph, PROBS)
     monkeypatch.undo()

@@ -587,7 +587,7 @@ def test_nodes_that_trained_are_not_reported_on(run, tmp_path):
         ((*REPORT, "--show", "ann"), "'--show' must name nodes of the folder, got 'ann'"),
         (("report", "g", "--with", "g/nodes.parquet", "--out", "r.html"), "cannot"),
         ((*REPORT, "--threshold", "keep"), "'--threshold' must go with --with"),
-        ((*REPORT, "--alpha", 2), "'alpha' must"),
+        ((*REPORT, "--alpha", 2), "'--alpha' must"),
     ],
 )
 def test_bad_input_of_the_command(run, arguments, words):

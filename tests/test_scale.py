@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -17,6 +18,7 @@ import snaps
 import snaps.kernels.memory as memory
 from snaps import _cells, _regression
 from snaps._evidence import Evidence
+from snaps._progress import recorded, stage
 from snaps.cli import main
 from snaps.cli._resources import needs, read_size, shown_size
 from snaps.datasets import make_graph
@@ -265,20 +267,78 @@ def test_who_is_killed_leaves_nothing_behind(folder):
     assert os.listdir() == ["g"]
 
 
-def test_who_is_asked_to_end_leaves_no_half_of_a_file(folder):
-    code = (
-        "import os, signal, time\n"
-        "from snaps.cli import main\n"
-        "def write(*_, **__):\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    time.sleep(60)\n"
-        "import pyarrow.parquet as pq\n"
-        "pq.write_table = write\n"
-        "main(['predict', 'g', '--out', 'x.parquet'])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=50)
-    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, b"")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--method", "snaps", "--candidates", "100"],
+        ["--method", "daps"],
+        ["--method", "split"],
+        ["--method", "pooled"],
+        ["--with", "m.snaps"],
+    ],
+)
+def test_stages_add_up_to_the_whole_time(folder, capsys, options):
+    assert predict("--out", "x.parquet", "--save", "m.snaps") == 0
+    capsys.readouterr()
+    assert predict("--out", "x.parquet", "--json", *options) == 0
+    seconds = json.loads(capsys.readouterr().out)["seconds"]
+    total = seconds.pop("total")
+    assert 0.9 * total <= sum(seconds.values()) <= total
+    assert {"reading", "calibration", "scores", "sets", "writing", "summary"} <= set(seconds)
+
+
+def test_a_stage_within_another_counts_once(monkeypatch):
+    moments = iter(range(100))
+    monkeypatch.setattr("time.perf_counter", lambda: next(moments))
+    with recorded() as seconds, stage("outer"):
+        with stage("inner"), stage("innermost"):
+            pass
+        with pytest.raises(RuntimeError), stage("inner"):
+            raise RuntimeError
+    assert seconds == {"outer": 3, "inner": 3, "innermost": 1}
+
+
+WRITING = """
+import os, signal, sys
+from pathlib import Path
+import pyarrow.parquet as pq
+number, ignored = map(int, sys.argv[1:])
+if number != signal.SIGKILL:  # whoever runs the tests may ignore it, as nohup does
+    signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+real = pq.write_table
+def write(table, path, **options):
+    Path(path).write_bytes(b"half")
+    os.kill(os.getpid(), number)
+    real(table, path, **options)
+pq.write_table = write
+from snaps.cli import main
+main(["predict", "g", "--out", "x.parquet"])
+"""
+
+
+def ended_while_writing(number, ignored=False):
+    command = [sys.executable, "-c", WRITING, str(int(number)), str(int(ignored))]
+    return subprocess.run(command, capture_output=True, timeout=100)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 128 + signal.SIGTERM),
+        (signal.SIGHUP, 128 + signal.SIGHUP),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
+)
+def test_who_ends_while_writing_leaves_no_half_of_a_file(folder, number, code):
+    done = ended_while_writing(number)
+    assert (done.returncode, done.stderr) == (code, b"")
     assert os.listdir() == ["g"]
+
+
+def test_who_ignores_the_end_of_the_terminal_goes_on(folder):
+    done = ended_while_writing(signal.SIGHUP, ignored=True)
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir()) == ["g", "x.parquet"]
 
 
 def test_features_beside_the_nodes_count_as_they_unfold(tmp_path):
@@ -315,6 +375,141 @@ def test_nodes_with_names_are_read_in_batches(tmp_path, data):
             read_folder(tmp_path)
 
 
+# Runs what it is given, and prints the most anonymous memory that this took: mapped pages of files
+# are no part of it.
+MEASURE = """
+import re, sys, threading, time
+def anonymous():
+    with open("/proc/self/status") as file:
+        return 1024 * int(re.search(r"RssAnon:\\s*(\\d+)", file.read())[1])
+most, done = [], threading.Event()
+def watch():
+    while not done.is_set():
+        most.append(anonymous())
+        time.sleep(0.002)
+import pyarrow.dataset, pyarrow.parquet, snaps
+from snaps.folder import read_folder
+from snaps.kernels.memory import placed
+before = anonymous()
+threading.Thread(target=watch, daemon=True).start()
+with placed("."):
+    exec(sys.argv[1])
+    done.set()
+print(max(most) - before)
+"""
+MEASURED = pytest.mark.skipif(
+    not os.path.exists("/proc/self/status"), reason="the system does not tell"
+)
+
+
+def memory_of(code):
+    command = [sys.executable, "-c", MEASURE, code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split()[-1])
+
+
+def write_plainly(columns, n, num_edges=100, **options):
+    """A graph folder in the current one, its nodes in row groups of all rows by default."""
+    ends = np.random.default_rng(0).integers(n - 1, size=(2, num_edges))
+    ids = columns.setdefault("id", pa.array(np.arange(n)))
+    os.mkdir("g")
+    pq.write_table(pa.table(columns), "g/nodes.parquet", use_dictionary=False, **options)
+    edges = {"src": ids.take(pa.array(ends[0])), "dst": ids.take(pa.array(ends[1]))}
+    pq.write_table(pa.table(edges), "g/edges.parquet")
+
+
+def listed(table):
+    return pa.FixedSizeListArray.from_arrays(pa.array(table.reshape(-1)), table.shape[1])
+
+
+@MEASURED
+@pytest.mark.parametrize("kind", ["columns", "lists", "narrow groups", "equal", "whole numbers"])
+def test_mapped_tables_are_read_without_a_copy_in_memory(kind, tmp_path, monkeypatch):
+    """Whatever the row groups are: it took four to seven times the table."""
+    monkeypatch.chdir(tmp_path)
+    n, width = 40_000, 1000
+    rng = np.random.default_rng(0)
+    if kind == "columns":
+        n, width = 400_000, 50
+        table = rng.dirichlet(np.ones(width), n)
+        columns = {f"p_{i}": table[:, i] for i in range(width)}
+    else:
+        table = rng.random((n, width), np.float32)
+        table = np.full_like(table, 7) if kind == "equal" else table
+        table = (table * 100).astype(np.int32) if kind == "whole numbers" else table
+        columns = {"features": listed(table), "probs": listed(np.full((n, 2), 0.5))}
+    write_plainly(columns, n, row_group_size=2000 if kind == "narrow groups" else n)
+    assert memory_of("read_folder('g')") < 1.5 * table.nbytes
+    found = read_folder("g")
+    np.testing.assert_array_equal(found.probs if kind == "columns" else found.graph.features, table)
+
+
+@MEASURED
+def test_sparse_features_are_mapped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    n, width, each = 100_000, 5000, 100
+    write_plainly({"probs": listed(np.full((n, 2), 0.5))}, n)
+    rng = np.random.default_rng(0)
+    columns = rng.integers(width // each, size=(n, each)) + np.arange(0, width, width // each)
+    ends = columns.reshape(-1), np.arange(0, n * each + 1, each)
+    table = sp.csr_array((rng.random(n * each), *ends), shape=(n, width))
+    sp.save_npz("g/features.npz", table, compressed=False)
+    search = "snaps.similarity.prepare(snaps._checks.features.check_features(read.graph.features))"
+    assert memory_of(f"read = read_folder('g')\n{search}") < 12 * table.nnz  # and was three times
+    assert (read_folder("g").graph.features != table).nnz == 0
+    whole, least = needs(tmp_path / "g", snaps.SNAPS(candidates=10))
+    assert whole - least > 2 * 12 * table.nnz
+    sp.save_npz("g/features.npz", table.tocsc(), compressed=False)
+    assert needs(tmp_path / "g", snaps.SNAPS(candidates=10))[1] - least > 12 * table.nnz
+
+
+@MEASURED
+def test_one_long_id_does_not_fill_the_memory(tmp_path, monkeypatch):
+    """In an array of strings each takes the bytes of the longest."""
+    monkeypatch.chdir(tmp_path)
+    n, longest = 20_000, 4000
+    ids = [f"n{i}" for i in range(n - 1)] + ["x" * longest]
+    probs = listed(np.full((n, 2), 0.5))
+    columns = {"id": pa.array(ids), "probs": probs, "label": np.arange(n) % 2}
+    write_plainly({**columns, "role": ["calib", "test"] * (n // 2)}, n)
+    taken = memory_of(
+        "data = read_folder('g')\n"
+        "cp = snaps.SplitConformal(0.1)\n"
+        "cp.calibrate(data.graph, data.probs, data.labels, data.nodes('calib'))\n"
+        "cp.predict_set(data.nodes('test')).write('sets.csv')"
+    )
+    assert taken < 4 * longest * n  # and was three times as much
+    table = np.genfromtxt("sets.csv", str, delimiter=",", skip_header=1)
+    assert [name.strip('"') for name in table[:, 0]] == ids[1::2]
+    least, whole = sorted(needs(tmp_path / "g", snaps.SplitConformal()))
+    assert whole > 3 * 4 * longest * n > least - 700 * 10**6
+
+
+def test_numbers_of_several_types_have_a_common_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    columns = {"p_0": pa.array([1, 0], pa.int8()), "p_1": pa.array([0, 1], pa.float32())}
+    write_plainly(columns, 2, 1)
+    found = read_folder("g").probs
+    assert found.dtype == np.float32 and found.tolist() == [[1, 0], [0, 1]]
+
+
+def test_columns_that_part_files_leave_out_or_keep_otherwise(tmp_path, monkeypatch):
+    """A batch has the type that all parts have in common."""
+    monkeypatch.chdir(tmp_path)
+    parts = {"p_0": pa.array([1, 0], pa.int32())}, {"p_0": pa.array([0.25, 0.5])}
+    write_plainly({"p_0": [1.0, 0.0], "p_1": [0.0, 1.0]}, 2, 1)
+    os.remove("g/nodes.parquet")
+    for i, part in enumerate(parts):
+        os.makedirs(f"g/nodes.parquet/p_1={i}")
+        table = pa.table({"id": [2 * i, 2 * i + 1], **part})
+        pq.write_table(table, f"g/nodes.parquet/p_1={i}/part.parquet")
+    assert read_folder("g").probs.tolist() == [[1, 0], [0, 0], [0.25, 1], [0.5, 1]]
+    pq.write_table(pa.table({"id": [4]}), "g/nodes.parquet/p_1=0/other.parquet")
+    with pytest.raises(snaps.SnapsError, match="column 'p_0' must not be null, got null in row 0"):
+        read_folder("g")
+
+
 @pytest.mark.parametrize("options", [("--candidates", "50"), ("--neighbours", "exact")])
 def test_recall_goes_with_an_approximate_search(folder, capsys, options):
     assert predict("--out", "x.parquet", "--recall", "0.9", *options) == 2
@@ -340,6 +535,46 @@ def test_an_approximate_search_is_told(folder, capsys, monkeypatch):
 def test_sizes(text, size):
     assert read_size(text, "--memory") == size
     assert shown_size(8 * 10**9) == "8.0 GB"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("8", "8 bytes"), ("0", "0 bytes"), ("8k", "8 kB"), ("8M", "8 MB"), ("0.5GB", "500 MB")],
+)
+def test_a_forgotten_unit_is_seen(folder, capsys, text, told):
+    assert predict("--out", "x.parquet", "--memory", text) == 2
+    assert capsys.readouterr().err.endswith(f" for this graph, got {told}\n")
+
+
+def test_mapped_tables_lie_where_a_link_leads(folder, tmp_path, monkeypatch):
+    """The folder of a link need not be one that can be written to."""
+    (tmp_path / "far").mkdir()
+    os.symlink(tmp_path / "far" / "x.parquet", "link.parquet")
+    monkeypatch.setattr("snaps.cli._resources.needs", lambda *_, **__: (2**60, 0))
+    used = []
+    monkeypatch.setattr("snaps.kernels.memory.place_tables", used.append)
+    assert predict("--out", "link.parquet", "--memory", "2GB") == 0
+    assert used == [str(tmp_path / "far")] and os.listdir(tmp_path / "far") == ["x.parquet"]
+
+
+def test_a_missing_id_is_told_within_a_limit(folder, capsys):
+    path = folder / "nodes.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["id"]), path)
+    assert predict("--out", "x.parquet", "--memory", "2GB") == 2
+    assert "nodes.parquet must have a column 'id', got " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("of", ["string", "list", "struct", "null"])
+def test_lists_of_no_numbers_are_told_as_such_within_a_limit(folder, capsys, of):
+    path = folder / "nodes.parquet"
+    value = {"string": "a", "list": [1.0], "struct": {"a": 1}, "null": None}[of]
+    nodes = pq.read_table(path)
+    place = nodes.column_names.index("probs")
+    column = pa.array([[value]] * N)
+    pq.write_table(nodes.set_column(place, "probs", column), path)
+    assert predict("--out", "x.parquet", "--memory", "2GB") == 2
+    rule = f"nodes.parquet column 'probs' must be a list of numbers, got {column.type}"
+    assert rule.split("<")[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1GB", "8 GBB", "8ib", "1e9"])

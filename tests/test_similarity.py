@@ -218,6 +218,54 @@ def test_all_rows_alike_take_the_smallest_ids(both_paths):
         np.testing.assert_allclose(graph.data, 1.0)
 
 
+def test_multiples_of_one_row_take_the_smallest_ids(both_paths):
+    """More of them than a list holds: neither float32 nor float64 tells them apart, the ids do."""
+    rng = np.random.default_rng(0)
+    table, ids = (
+        rng.permutation(np.arange(1, 1501))[:, None] * np.array([[1, 2, 3]]),
+        rng.permutation(1500),
+    )
+    first = np.argsort(ids)
+    for method in ("exact", "approximate"):
+        for graph in both_paths(lambda m=method: similarity_graph(table, 5, ids=ids, method=m)):
+            assert (graph.data == 1).all()
+            for i, row in enumerate(rows_of(graph)):
+                assert [j for j, _ in row] == first[first != i][:5].tolist()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("wide", [1, 3])
+def test_rows_with_one_entry_have_its_direction(wide, kind, both_paths):
+    """Whatever its size: cosines are one to the last bit, and ties go to the smaller id."""
+    rng = np.random.default_rng(0)
+    table = np.zeros((400, wide), kind)
+    column = rng.integers(wide, size=400)
+    table[np.arange(400), column] = rng.lognormal(0, 3, 400) * rng.choice([-1, 1], 400)
+    ids = rng.permutation(400)
+    direction = list(zip(column.tolist(), np.sign(table.sum(axis=1)).tolist(), strict=True))
+    for features in (table, sp.csr_array(table)):
+        for graph in both_paths(lambda features=features: similarity_graph(features, 5, ids=ids)):
+            assert (graph.data == 1).all()
+            for i, row in enumerate(rows_of(graph)):
+                alike = [j for j in range(400) if direction[j] == direction[i] and j != i]
+                assert [j for j, _ in row] == sorted(alike, key=lambda j: ids[j])[:5]
+
+
+def test_rows_with_one_entry_are_compared_once(monkeypatch):
+    """Not each with all others, which float32 and float64 cannot tell apart either."""
+    seen = []
+    search = similarity._search_dense
+
+    def watched(table, rows, near, *rest):
+        seen.append(len(near))
+        search(table, rows, near, *rest)
+
+    monkeypatch.setattr(similarity, "_search_dense", watched)
+    monkeypatch.setattr(similarity, "STEP_COST", 1e300)
+    similarity_graph(np.random.default_rng(0).random((5000, 1)), 20)
+    assert seen == [21]
+
+
 def test_zero_rows_and_negative_cosines_have_no_neighbours(both_paths):
     table = np.array([[1.0, 0], [-1, 0], [0, 0], [2, 1]])
     for graph in both_paths(lambda: similarity_graph(table, 3)):

@@ -461,7 +461,7 @@ def test_columns_that_the_first_part_file_lacks(spark, tmp_path):
 
 
 def test_damaged_part_files_are_told_in_one_line(spark, tmp_path, monkeypatch):
-    from snaps.spark._engine import SparkInputs
+    from snaps.spark import _engine
 
     def told_of(*tables):
         with pytest.raises(SnapsError) as error:
@@ -479,7 +479,7 @@ def test_damaged_part_files_are_told_in_one_line(spark, tmp_path, monkeypatch):
     # Where a later reading fails, as well.
     sizes = (NUM_NODES, 4, -1)
     with monkeypatch.context() as some:
-        some.setattr(SparkInputs, "_check_nodes", lambda _: sizes)
+        some.setattr(_engine, "check_nodes", lambda *_: sizes)
         assert told_of(*frames(spark, tmp_path)).startswith(told)
     part.write_bytes(good)
     part = parts(edges, lambda some: some)

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 import law
 import snaps
 from snaps import (
-    _estimators,
+    _base,
     _evidence,
     _heldout,
     _inputs,
@@ -294,7 +294,7 @@ def test_tuning_nodes_that_also_calibrate_die(monkeypatch):
         return ESTIMATORS["SNAPS"](weights="minimum", **options)
 
     assert hits_of(plain, 7, 2000).accepted
-    monkeypatch.setattr(_estimators.Roles, "read", classmethod(both))
+    monkeypatch.setattr(_base.Roles, "read", classmethod(both))
     fit = hits_of(plain, 7, 2000)
     assert not fit.accepted and fit.standard_errors < -4
 
@@ -316,7 +316,7 @@ def test_calibration_labels_as_evidence_die(monkeypatch):
         cp.calibrate(case.graph, case.probs, labels, case.pool[:150], case.pool[150:220])
         return cp.scores_
 
-    monkeypatch.setattr(_estimators.Roles, "read", classmethod(leaking))
+    monkeypatch.setattr(_base.Roles, "read", classmethod(leaking))
     other = permuted(case.labels, np.concatenate([case.pool[150:220], case.train]))
     assert (scores(case.labels) != scores(other)).any()
 
@@ -325,7 +325,7 @@ def test_a_threshold_from_test_scores_dies(monkeypatch):
     """Every node's true score in place of the calibration nodes': the law."""
     case = small()
 
-    class Wrong(_estimators.Calibration):
+    class Wrong(_base.Calibration):
         def __init__(self, scores, labels, *rest):
             everyone = _inputs.Inputs.read(case.graph, case.probs)
             fitted = snaps.scorers.FittedMixing(snaps.APS(), 1, None, None, 0.0, 0.0)
@@ -333,7 +333,7 @@ def test_a_threshold_from_test_scores_dies(monkeypatch):
             super().__init__(table, case.labels[case.pool], *rest)
 
     assert hits_of(ESTIMATORS["APS"], 1, 200).accepted
-    monkeypatch.setattr(_estimators, "Calibration", Wrong)
+    monkeypatch.setattr(_base, "Calibration", Wrong)
     assert not hits_of(ESTIMATORS["APS"], 1, 200).accepted
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._estimators import Estimator
+from snaps._base import Estimator
 from snaps._judging import NUMBERS, Judged
 
 GOALS = {

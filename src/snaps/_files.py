@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -85,27 +86,86 @@ def _same_file(one: Path, two: Path) -> bool:
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary name beside `path` that becomes `path` when the block succeeds.
+    """Yield a path to be written, which becomes `path` when the block succeeds.
 
-    Whatever goes wrong (no folder, no permission, a full disk), the old file stays as it was.
+    Whatever goes wrong (no folder, no permission, a full disk), the old file stays as it was. Where
+    the system can, the new one has no name before it is whole: nothing is left if we are killed.
     """
     target = check_writable(path)
+    handle = _open_nameless(target.parent)
     try:
-        # Short enough for any name that is itself allowed.
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
-        os.close(handle)
+        with _named(target) if handle is None else _nameless(target, handle) as temporary:
+            yield temporary
+            # A file that is replaced keeps its mode: what was private stays private.
+            mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
+            temporary.chmod(mode)
     except OSError as error:
-        raise SnapsError(f"cannot write '{path}': {error.strerror}") from error
+        raise SnapsError(f"cannot write '{path}': {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    """Why the system refused; Arrow wraps its words in others, but passes its number on."""
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+@contextmanager
+def _named(target: Path) -> Iterator[Path]:
+    """A file with a temporary name, which is renamed when the block succeeds."""
+    handle, name = tempfile.mkstemp(prefix=_hidden(target), dir=target.parent)
+    os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        # A file that is replaced keeps its mode: what was private stays private.
-        temporary.chmod(target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask())
         os.replace(temporary, target)
-    except OSError as error:
-        raise SnapsError(f"cannot write '{path}': {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _nameless(target: Path, handle: int) -> Iterator[Path]:
+    """An open file without a name, which gets one when the block succeeds."""
+    try:
+        place = _opened(handle)
+        yield place
+        try:
+            _link(place, target, handle)
+        except FileExistsError:  # no link replaces a file, but a rename does
+            temporary = target.with_name(_hidden(target) + secrets.token_hex(4))
+            try:
+                _link(place, temporary, handle)
+                os.replace(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def _open_nameless(folder: Path) -> int | None:
+    """A new file of a folder, without a name; None where system or file system have no such."""
+    if not hasattr(os, "O_TMPFILE"):
+        return None
+    try:
+        handle = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    except OSError:  # if it is for another reason, a file with a name will tell
+        return None
+    if os.path.exists(_opened(handle)):
+        return handle
+    os.close(handle)  # there is no /proc to write it or to name it by
+    return None
+
+
+def _opened(handle: int) -> Path:
+    return Path(f"/proc/self/fd/{handle}")
+
+
+def _link(place: Path, name: Path, handle: int) -> None:
+    # Only with a folder to start from, which a whole path does not need, is the link followed.
+    os.link(place, name, src_dir_fd=handle, follow_symlinks=True)
+
+
+def _hidden(target: Path) -> str:
+    """How temporary names begin: short enough for any name that is itself allowed."""
+    return f".{target.name[:40]}."
 
 
 def _umask() -> int:
@@ -211,12 +271,6 @@ def _array_header(
     if size * kind.itemsize != member.file_size - stream.tell() or (size and not kind.itemsize):
         raise ValueError("not as many bytes as the header says")
     return kind, shape, "F" if fortran else "C"
-
-
-def inflated_sizes(path: str | os.PathLike[str]) -> dict[str, int]:
-    """The bytes of each array of an .npz archive, as it says itself."""
-    with open_npz(path) as arrays:
-        return arrays.sizes
 
 
 @contextmanager

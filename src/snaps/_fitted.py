@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha
+from snaps._checks import check_alpha, shown
+from snaps._errors import NotCalibratedError, SnapsError
 from snaps._inputs import Inputs
-from snaps._parameters import Parameters
-from snaps._parts import Context, Similar
+from snaps._parameters import Parameters, same
+from snaps._parts import Context, Scorer, Similar
 from snaps._state import State
 from snaps.scores import Score
 from snaps.similarity import SimilarityGraph
@@ -20,11 +21,44 @@ class Fitted(Parameters):
 
     alpha: Any
 
-    def _calibrated(self) -> State:
+    _state = None  # type: State | None
+
+    def scorer(self) -> Scorer:
+        """The method's scorer, before its fit; complains about parameters.
+
+        Examples
+        --------
+        >>> import snaps
+        >>> snaps.SNAPS(weights=(0.3, 0.3)).scorer().needs_tuning
+        False
+        """
         raise NotImplementedError
 
+    def _calibrated(self) -> State:
+        """The state, if there is one and the parameters are still those it was made with."""
+        state = self._state
+        if state is None:
+            raise NotCalibratedError(
+                f"this {type(self).__name__} must be calibrated first: call calibrate()"
+            )
+        for name, before in state.params.items():
+            value = getattr(self, name)
+            if name != "alpha" and value is not before and not same(value, before):
+                raise SnapsError(
+                    f"'{name}' must not be changed after calibration, got {shown(value)} for "
+                    f"{shown(before)}: call calibrate() again"
+                )
+        return state
+
     def _view(self) -> tuple[State, Inputs]:
-        raise NotImplementedError
+        """The state and the graph it speaks of."""
+        state = self._calibrated()
+        if state.inputs is None:
+            raise NotCalibratedError(
+                f"this {type(self).__name__} was saved without data: call recalibrate() with a "
+                "graph and probabilities first"
+            )
+        return state, state.inputs
 
     @property
     def threshold_(self) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._estimators import Estimator
+from snaps._base import Estimator
 from snaps._evidence import Evidence, Labelled
 from snaps._inputs import Inputs
 from snaps._parts import FittedScorer

@@ -41,10 +41,10 @@ from snaps._parts import (
 )
 from snaps._progress import stage
 from snaps._randomness import SHARES_STREAM, locate_keys, smallest
-from snaps._regression import Solution, guessed, solve
+from snaps._regression import fit_in_context, guess_everywhere
 from snaps._similarity_update import extend
 from snaps.graph import Graph
-from snaps.kernels.memory import is_large, pieces, room
+from snaps.kernels.memory import is_large, pieces, room, taken
 from snaps.scores import LIBRARY, THR, Score, is_moderate, score_table
 from snaps.similarity import similarity_graph
 
@@ -67,6 +67,8 @@ class Inputs:
     keys : uint64 array (n,)
     has : frozenset of str
         What there is: features, and links, similar, context to average over.
+    large : bool
+        Whether tables are made in blocks.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Inputs:
         self.num_nodes, self.num_classes = probs.shape
         self.keys: Keys = graph.keys
         self._made: dict[Any, Any] = dict(made)
-        self._large = is_large(probs.shape)
+        self.large = is_large(probs.shape)
         self._scored: tuple[FittedScorer, Array] | None = None
         self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
         held = {type(recipe) for recipe in made}
@@ -126,15 +128,15 @@ class Inputs:
         ours, theirs = self.graph.features, old.graph.features
         if self.similarity is not None or ours is None or theirs is None:
             return self
-        return self.holding(
-            {
+        with stage("similarity"):
+            made = {
                 recipe: extend(near, theirs, old.keys, ours, self.keys, recipe.k)
                 for recipe, near in old.made(Similar).items()
                 if recipe.weighting == "cosine"
                 and old.similarity is None
                 and _extends(recipe, near)
             }
-        )
+        return self.holding(made)
 
     def made(self, *kinds: type) -> dict[Any, Any]:
         """What was made so far of these kinds of recipe."""
@@ -175,9 +177,9 @@ class Inputs:
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
                 model = self.get(Ridge(k, evidence, search))
-                return self._regressed(Context(k, search), model.coefficients)
+                return guess_everywhere(self, Context(k, search), model.coefficients)
             case Ridge(k, evidence, search):
-                return self._ridge(Context(k, search), evidence)
+                return fit_in_context(self, Context(k, search), evidence)
             case Summary():
                 return summary(self.graph)
             case Links():
@@ -187,8 +189,9 @@ class Inputs:
             case Context(k, search):
                 if "context" not in self.has:
                     return None
-                table = context_features(self.graph.adjacency, self.get(Summary()))
-                return similarity_graph(table, k, ids=self.keys, **vars(search))
+                with stage("similarity"):
+                    table = context_features(self.graph.adjacency, self.get(Summary()))
+                    return similarity_graph(table, k, ids=self.keys, **vars(search))
 
     def _prepare(self, part: Part) -> None:
         """Make what blocks of a part read of all nodes, before the first block."""
@@ -205,7 +208,7 @@ class Inputs:
         `known` has those rows of other parts, by key, and gets these.
         """
         key = self._key(part)
-        if not self._large or key in self._made:
+        if not self.large or key in self._made:
             return np.asarray(self.get(part)[some], np.float64)
         if key not in known:
             known[key] = self._fresh(part, some, known)
@@ -238,6 +241,7 @@ class Inputs:
         score = _score_of(part)
         return score is None or is_moderate(score, self.num_classes)
 
+    @stage("similarity")
     def _similar(self, recipe: Similar) -> sp.csr_array | None:
         if self.similarity is not None or self.graph.features is None:
             return self.similarity
@@ -251,7 +255,7 @@ class Inputs:
         """Several sets of known labels, propagated together."""
         matrix = self.get(over)
         with stage("propagation"):
-            if self._large:
+            if self.large:
                 (each,) = evidence
                 start = room(self.probs.shape, np.float32)
                 start[:] = 0
@@ -260,45 +264,7 @@ class Inputs:
             starts = map(with_certainty, zeros, repeat(self.keys), evidence)
             return [np.asarray(done, np.float64) for done in propagate(matrix, list(starts))]
 
-    def _hops(self, context: Context) -> list[list[Over]]:
-        """The ways to a node's surroundings: itself, links, their links, the context graph."""
-        if "links" not in self.has:
-            return [[]]
-        return [[], [Links()], [Links(), Links()], [context]]
-
-    def _ridge(self, context: Context, evidence: Evidence) -> Solution:
-        """The linear model from features in context, fitted at the nodes of the evidence."""
-        places, found = locate_keys(self.keys, evidence.keys)
-        table, hops = self.get(Summary()), self._hops(context)
-        if len(hops) > 1:
-            self.get(context)
-        with stage("regression"):
-            linked = None
-            if self._large and len(hops) > 1:  # two steps from many nodes are everywhere
-                linked = self._mean_of(table, Links())
-
-            def rows(some: slice) -> Array:
-                near = places[some]
-                return np.hstack([self._reached(way, table, near, linked) for way in hops])
-
-            columns = len(hops) * table.shape[1]
-            return solve(rows, columns, evidence.some(found), self.num_classes)
-
-    def _regressed(self, context: Context, coefficients: Array) -> Array:
-        """The model's guesses for all nodes; classes are averaged over hops, not features."""
-        table, hops = self.get(Summary()), self._hops(context)
-        out = room(self.probs.shape)
-        out[:] = 0
-        with stage("regression"):
-            for way, block in zip(hops, np.split(coefficients, len(hops)), strict=True):
-                guess = guessed(table, block)
-                for over in reversed(way):
-                    guess = self._mean_of(guess, over)
-                for some in pieces(self.num_nodes, 8 * self.num_classes):
-                    out[some] += guess[some]
-        return out
-
-    def _mean_of(self, table: Array, over: Over) -> Array:
+    def mean_of(self, table: Array, over: Over) -> Array:
         """The mean of a table over neighbours, for all nodes."""
         from snaps.kernels.aggregation import neighbour_mean
 
@@ -310,22 +276,10 @@ class Inputs:
             out[some] = neighbour_mean(matrix, table, rows=some)
         return out
 
-    def _reached(
-        self, way: Sequence[Over], table: Array, places: Array, linked: Array | None
-    ) -> Array:
-        """Rows of a table averaged along a way, at some places; `linked` is its mean over links."""
-        if not way:
-            return table[places]
-        if linked is not None and way == [Links()]:
-            return linked[places]
-        return self._mean_rows(
-            way[0], lambda some: self._reached(way[1:], table, some, linked), places
-        )
-
     def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
         """A table whose rows depend on themselves alone, made block by block if it is large."""
         with stage("scores"):
-            if not self._large:
+            if not self.large:
                 return np.asarray(make(slice(0, self.num_nodes)), kind)
             out = room(self.probs.shape, kind)
             for some in pieces(self.num_nodes, 8 * self.num_classes):
@@ -343,6 +297,7 @@ class Inputs:
         keys = np.sort(self.keys[~np.isin(self.keys, but)])
         return keys[smallest(seed, keys, SHARES_STREAM, count)]
 
+    @stage("scores")
     @calm
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K).
@@ -362,7 +317,7 @@ class Inputs:
         """The propagated ones of some parts; several over the same edges go together."""
         out: dict[Part, Array] = {}
         flows = dict.fromkeys(part for part in parts if isinstance(part, Propagated))
-        if self._large:
+        if self.large:
             return out
         for over in dict.fromkeys(part.over for part in flows):
             same = [part for part in flows if part.over == over]
@@ -375,23 +330,23 @@ class Inputs:
         match part:
             case Beliefs(evidence):
                 return with_certainty(self.probs[places], self.keys[places], evidence)
-            case Own(score, seed) if self._large:
+            case Own(score, seed) if self.large:
                 return score_table(score, self.probs[places], self.keys[places], seed)
             case Mean(over, of) if _evidence_of(of) is not None:
                 exact = self._exact(part)
-                return self._mean_rows(
+                return self.mean_rows(
                     over, lambda some: self._rows(of, some), places, exact, np.float32
                 )
-            case Mean() if self._large:
+            case Mean() if self.large:
                 return self._means(part, places)
-            case Propagated(over, evidence) if self._large and part not in self._made:
+            case Propagated(over, evidence) if self.large and part not in self._made:
                 return self._propagated(over, [evidence])[0][places]
             case Regressed(k, evidence, True, search):
                 _, found = locate_keys(self.keys[places], evidence.keys)
                 return self.get(Ridge(k, evidence, search)).left_out[found]
         return self.get(part)[places]
 
-    def _mean_rows(
+    def mean_rows(
         self,
         over: Over,
         rows: Callable[[Array], Array],
@@ -422,6 +377,7 @@ class Inputs:
         table = self.get(Averaged(mean.of))
         return neighbour_mean(matrix[places], table, own, exact=self._exact(mean))
 
+    @stage("scores")
     @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
@@ -447,22 +403,19 @@ class Inputs:
 
     def _taken(self, table: Array, nodes: Array) -> Array:
         """Some rows of a table."""
-        if not self._large:
+        if not self.large:
             return table.take(nodes, axis=0)
-        out = room((len(nodes), self.num_classes))
-        for some in pieces(len(nodes), 8 * self.num_classes):
-            out[some] = table[nodes[some]]
-        return out
+        return taken(table, nodes)
 
     def _few(self, part: Part, nodes: Array) -> Array:
         """A part at few nodes; of a large graph, without those of all others."""
-        if self._large and isinstance(part, (Own, Mean)):
+        if self.large and isinstance(part, (Own, Mean)):
             return self._rows(part, nodes) if isinstance(part, Own) else self._means(part, nodes)
         return np.asarray(self.get(part).take(nodes, axis=0), np.float64)
 
     def _scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
         """All scores; those of a large graph are made once, and without tables of means."""
-        if not self._large:
+        if not self.large:
             tables = {name: self.get(part) for name, part in parts.items()}
             with stage("scores"):
                 return scorer.combine(tables, self.keys)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from snaps._base import Estimator
 from snaps._errors import SnapsError
-from snaps._estimators import DAPS, SNAPS, Estimator, SplitConformal
+from snaps._estimators import DAPS, SNAPS, SplitConformal
 from snaps._pooled import Pooled
 from snaps.pooling import FIRST_EDITION
 from snaps.scores import APS, RAPS, THR

@@ -16,7 +16,7 @@ from snaps._checks.ids import Places, check_ids, locate
 from snaps._errors import NotEnoughMemory, SnapsError, SnapsWarning
 from snaps._files import features_from_arrays, open_npz, unreadable
 from snaps._manifest import FEATURE_FILES, steady
-from snaps.kernels.memory import room
+from snaps.kernels.memory import BLOCK, pieces, room, taken
 
 # The formats of SciPy's sparse matrices, and the arrays of indices that each has.
 _FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -28,6 +28,8 @@ _FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 # Bytes that a value takes at least, as Arrow's and as ours; strings become Python's in between.
 _NUMBER, _TEXT = 16, 64
+# Rows of a batch at most; and bytes that Arrow reads ahead of a column, at most and at least.
+_MOST_ROWS, _AHEAD = 2**17, (2**20, 2**12)
 
 
 class Columns:
@@ -78,10 +80,27 @@ class Columns:
         if kind is None or not (types.is_nested(kind) and hasattr(kind, "value_type")):
             return 0, 0
         try:
-            (first,) = self._data.head(1, columns=[name]).column(name).to_pylist() or [None]
-            return len(first or ()), kind.value_type.bit_width // 8
+            batch = next(self._streamed([name], 1), ())
+            (first,) = batch[0].to_pylist() if batch else [None]
         except Exception as error:
             raise self._unreadable(error) from error
+        # Lists of anything but numbers are refused when they are read.
+        return len(first or ()), _number_bytes(kind.value_type)
+
+    def longest(self, name: str) -> int:
+        """Characters of the longest string of a column; none if it is no column of strings."""
+        import pyarrow.compute as pc
+
+        if not is_text(self.types.get(name)):
+            return 0
+        try:
+            lengths = [
+                pc.max(pc.utf8_length(column)).as_py()
+                for (column,) in self._streamed([name], _MOST_ROWS)
+            ]
+        except Exception as error:
+            raise self._unreadable(error) from error
+        return max(filter(None, lengths), default=0)
 
     def __contains__(self, name: str) -> bool:
         return name in self.types
@@ -110,28 +129,52 @@ class Columns:
             parts.append(part)
         return pa.Table.from_batches(parts, scanner.projected_schema)
 
-    def _batches(self, names: list[str]) -> Iterator[tuple[slice, list[Any]]]:
-        """The columns without nulls, so many rows at a time, and which rows these are."""
+    def _batches(self, names: list[str], width: int = 1) -> Iterator[tuple[slice, list[Any]]]:
+        """The columns without nulls, so many rows at a time, and which rows these are.
+
+        `width` numbers in each row of a column tell how many rows fit a block.
+        """
         self._check_there(names)
-        scanner, done = self._data.scanner(columns=names, batch_readahead=4), 0
-        batches = scanner.to_batches()
+        a_row = _NUMBER * len(names) * max(width, 1)
+        batches, done = self._streamed(names, min(max(BLOCK // a_row, 1), _MOST_ROWS)), 0
         while True:
             try:
-                part = next(batches, None)
-                if part is not None:
-                    part.validate(full=True)
-                elif done != self._rows:
+                columns = next(batches, None)
+                for column in columns or ():
+                    column.validate(full=True)
+                if columns is None and done != self._rows:
                     raise ValueError("columns of unlike length")
             except Exception as error:
                 raise self._unreadable(error) from error
-            if part is None:
+            if columns is None:
                 return
-            rows = slice(done, done + part.num_rows)
-            for name, column in zip(names, part.columns, strict=True):
+            rows = slice(done, done + len(columns[0]))
+            for name, column in zip(names, columns, strict=True):
                 self._refuse_nulls(name, column, done)
             done = rows.stop
-            if part.num_rows:
-                yield rows, part.columns
+            if len(columns[0]):
+                yield rows, columns
+
+    def _streamed(self, names: list[str], num_rows: int) -> Iterator[list[Any]]:
+        """The columns, so many rows at a time: Arrow's scanner would decode whole row groups."""
+        from pyarrow.dataset import get_partition_keys
+        from pyarrow.parquet import ParquetFile
+
+        ahead = min(max(BLOCK // len(names), _AHEAD[1]), _AHEAD[0])
+        for part in self._data.get_fragments():
+            told = get_partition_keys(part.partition_expression)
+            if any(name in told or name not in part.physical_schema.names for name in names):
+                scanner = part.scanner(schema=self._data.schema, columns=names)
+                yield from (batch.columns for batch in scanner.to_batches())
+                continue
+            with (
+                part.open() as source,
+                ParquetFile(
+                    source, buffer_size=ahead, pre_buffer=False, page_checksum_verification=True
+                ) as file,
+            ):
+                for batch in file.iter_batches(num_rows, columns=names):
+                    yield [batch.column(name).cast(self.types[name]) for name in names]
 
     def _check_there(self, names: list[str]) -> None:
         for name in names:
@@ -183,7 +226,7 @@ class Columns:
             return np.empty(0, str)
         if is_text(column.type):
             self._refuse_nuls(name, column)
-            return np.array(column.to_pylist(), dtype=str)
+            return _as_text(column)
         raise SnapsError(f"{self.title(name)} must be integers or strings, got {column.type}")
 
     def _refuse_nuls(self, name: str, column: Any, first: int = 0) -> None:
@@ -240,11 +283,19 @@ class Columns:
 
     def numbers(self, names: list[str]) -> np.ndarray:
         """Columns of numbers as a table (n, columns)."""
-        columns = self.read(names)
-        for name, column in zip(names, columns, strict=True):
-            if len(column) and not _is_number(column.type):
-                raise SnapsError(f"{self.title(name)} must be numbers, got {column.type}")
-        return np.column_stack([column.to_numpy(zero_copy_only=False) for column in columns])
+        self._check_there(names)
+        if not self._rows:
+            return np.empty((0, len(names)))
+        kinds = [self.types[name] for name in names]
+        for name, kind in zip(names, kinds, strict=True):
+            if not _is_number(kind):
+                raise SnapsError(f"{self.title(name)} must be numbers, got {kind}")
+        common = np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
+        out = room((self._rows, len(names)), common)
+        for rows, columns in self._batches(names):
+            for i, column in enumerate(columns):
+                out[rows, i] = column.to_numpy(zero_copy_only=False)
+        return out
 
     def lists(self, name: str) -> np.ndarray:
         """A column of lists of equal length as a table (n, length)."""
@@ -256,7 +307,7 @@ class Columns:
         listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
         if not listed or not _is_number(kind.value_type):
             raise SnapsError(f"{title} must be a list of numbers, got {kind}")
-        for rows, (column,) in self._batches([name]):
+        for rows, (column,) in self._batches([name], self.width(name)[0]):
             widths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
             values = column.flatten()
             if rows.start == 0:
@@ -291,7 +342,7 @@ class Columns:
         if column.null_count:
             return np.array([*column.to_pylist(), None], object)[:-1]
         if is_text(kind):
-            return np.array(column.to_pylist(), str)
+            return _as_text(column)
         return column.to_numpy(zero_copy_only=False)
 
 
@@ -304,20 +355,36 @@ def texts(column: Any) -> np.ndarray:
     """A column of few different strings, "" for null, with an object for each of these only."""
     codes = column.fill_null("").dictionary_encode()
     names = np.array(codes.dictionary.to_pylist(), str)
-    return names[codes.indices.to_numpy(zero_copy_only=False)] if len(column) else names
+    return taken(names, codes.indices.to_numpy(zero_copy_only=False)) if len(column) else names
+
+
+def _as_text(column: Any) -> np.ndarray:
+    """A column of strings, each of which takes as many bytes as the longest."""
+    import pyarrow.compute as pc
+
+    longest = pc.max(pc.utf8_length(column)).as_py()
+    out = room((len(column),), f"U{longest or 1}")
+    for some in pieces(len(column), out.itemsize):
+        out[some] = column[some].to_pylist()
+    return np.asarray(out)
 
 
 def is_text(kind: Any) -> bool:
-    """Whether an Arrow type is one of strings."""
+    """Whether an Arrow type, or None for none, is one of strings."""
     import pyarrow.types as types
 
-    return types.is_string(kind) or types.is_large_string(kind)
+    return kind is not None and (types.is_string(kind) or types.is_large_string(kind))
 
 
 def _is_number(kind: Any) -> bool:
     import pyarrow.types as types
 
     return types.is_floating(kind) or types.is_integer(kind)
+
+
+def _number_bytes(kind: Any) -> int:
+    """Bytes of a number of this Arrow type; none of what is no number."""
+    return kind.bit_width // 8 if _is_number(kind) else 0
 
 
 def _decoded(schema: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from snaps._base import Estimator
 from snaps._checks import check_flag, check_integer, check_neighbours, shown
 from snaps._errors import SnapsError
-from snaps._estimators import Estimator
 from snaps._parts import Search
 from snaps.pooling import PARTS, Pooling
 from snaps.scores import THR, Score

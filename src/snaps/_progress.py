@@ -8,37 +8,52 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _shown: ContextVar[bool] = ContextVar("shown", default=False)
-_recorded: ContextVar[dict[str, float] | None] = ContextVar("recorded", default=None)
+_clock: ContextVar[_Clock | None] = ContextVar("clock", default=None)
+
+
+class _Clock:
+    """The seconds of each stage; those of a stage within another count for the inner one alone."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._stage: str | None = None
+        self._since = time.perf_counter()
+
+    def turn_to(self, stage: str | None) -> str | None:
+        """Begin or go on with a stage; which one it was until now."""
+        now, before = time.perf_counter(), self._stage
+        if before is not None:
+            self.seconds[before] = self.seconds.get(before, 0.0) + now - self._since
+        self._stage, self._since = stage, now
+        return before
 
 
 @contextmanager
 def recorded() -> Iterator[dict[str, float]]:
     """Within the block the seconds of all stages are added up, by name."""
-    seconds: dict[str, float] = {}
-    token = _recorded.set(seconds)
+    clock = _Clock()
+    token = _clock.set(clock)
     try:
-        yield seconds
+        yield clock.seconds
     finally:
-        _recorded.reset(token)
+        _clock.reset(token)
 
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
     """A stage of long work, whose time is recorded where that is asked for.
 
-    Of stages within one another only the outer one counts.
+    Of stages within one another the inner one counts, and the outer one for the rest.
     """
-    seconds = _recorded.get()
-    if seconds is None:
+    clock = _clock.get()
+    if clock is None:
         yield
         return
-    token = _recorded.set(None)
-    begin = time.perf_counter()
+    outer = clock.turn_to(name)
     try:
         yield
     finally:
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begin
-        _recorded.reset(token)
+        clock.turn_to(outer)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from snaps._evidence import Evidence
 from snaps._fitted import Fitted
 from snaps._inputs import Inputs
 from snaps._parts import Scorer
+from snaps._progress import stage
 from snaps._randomness import locate_keys
 from snaps._roles import Roles
 from snaps._state import State
@@ -20,17 +21,6 @@ from snaps.graph import Graph
 
 class Recalibrating(Fitted):
     """The verb, for estimators that say how to read, fit and settle."""
-
-    def scorer(self) -> Scorer:
-        """The method's scorer, before its fit; complains about parameters.
-
-        Examples
-        --------
-        >>> import snaps
-        >>> snaps.SNAPS(weights=(0.3, 0.3)).scorer().needs_tuning
-        False
-        """
-        raise NotImplementedError
 
     def read_inputs(self, graph: Any, probs: Any, similarity: Any, logits: bool) -> Inputs:
         """What this method sees of every node; complains about graph, probs and similarity."""
@@ -131,7 +121,8 @@ class Recalibrating(Fitted):
             raise SnapsError("'similarity' must be given for the new graph, as it was to calibrate")
         if similarity is None:
             similarity = self.similarity_again(graph, old.roles)
-        inputs = self.read_inputs(graph, probs, similarity, logits)
+        with stage("reading"):
+            inputs = self.read_inputs(graph, probs, similarity, logits)
         if inputs.num_classes != len(old.roles.classes):
             raise SnapsError(
                 f"'probs' must have {len(old.roles.classes)} columns as calibrated with, "

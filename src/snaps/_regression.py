@@ -5,13 +5,17 @@ Left of the wall: labels come as evidence, and nothing here knows a role.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from snaps._evidence import Evidence
-from snaps.kernels.memory import room
+from snaps._evidence import Evidence, Keys
+from snaps._parts import Context, Links, Over, Summary
+from snaps._progress import stage
+from snaps._randomness import locate_keys
+from snaps.kernels.memory import pieces, room
 from snaps.kernels.threads import single_products
 
 RIDGES = 10.0 ** np.arange(-2, 3.5, 0.5)  # tried; the least leave-one-out error is taken
@@ -83,3 +87,87 @@ def guessed(table: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         for some in blocks(len(table)):
             out[some] = table[some] @ coefficients
     return out
+
+
+# -- features in context ---------------------------------------------------------------------------
+
+
+class Surroundings(Protocol):
+    """Who can average a table over a node's neighbours."""
+
+    keys: Keys
+    has: frozenset[str]
+    num_nodes: int
+    num_classes: int
+    large: bool
+
+    def get(self, recipe: Any) -> Any:
+        """What a recipe makes."""
+
+    def mean_of(self, table: np.ndarray, over: Over) -> np.ndarray:
+        """The mean of a table over neighbours, for all nodes."""
+
+    def mean_rows(
+        self, over: Over, rows: Callable[[np.ndarray], np.ndarray], places: np.ndarray
+    ) -> np.ndarray:
+        """The mean at some places, of a table that is made where it is needed."""
+
+
+def fit_in_context(inputs: Surroundings, context: Context, evidence: Evidence) -> Solution:
+    """The linear model from features in context, fitted at the nodes of the evidence."""
+    places, found = locate_keys(inputs.keys, evidence.keys)
+    table, hops = inputs.get(Summary()), _hops(inputs, context)
+    if len(hops) > 1:
+        inputs.get(context)
+    with stage("regression"):
+        linked = None
+        if inputs.large and len(hops) > 1:  # two steps from many nodes are everywhere
+            linked = inputs.mean_of(table, Links())
+
+        def rows(some: slice) -> np.ndarray:
+            near = places[some]
+            return np.hstack([_reached(inputs, way, table, near, linked) for way in hops])
+
+        columns = len(hops) * table.shape[1]
+        return solve(rows, columns, evidence.some(found), inputs.num_classes)
+
+
+def guess_everywhere(
+    inputs: Surroundings, context: Context, coefficients: np.ndarray
+) -> np.ndarray:
+    """The model's guesses for all nodes; classes are averaged over hops, not features."""
+    table, hops = inputs.get(Summary()), _hops(inputs, context)
+    out = room((inputs.num_nodes, inputs.num_classes))
+    out[:] = 0
+    with stage("regression"):
+        for way, block in zip(hops, np.split(coefficients, len(hops)), strict=True):
+            guess = guessed(table, block)
+            for over in reversed(way):
+                guess = inputs.mean_of(guess, over)
+            for some in pieces(inputs.num_nodes, 8 * inputs.num_classes):
+                out[some] += guess[some]
+    return out
+
+
+def _hops(inputs: Surroundings, context: Context) -> list[list[Over]]:
+    """The ways to a node's surroundings: itself, links, their links, the context graph."""
+    if "links" not in inputs.has:
+        return [[]]
+    return [[], [Links()], [Links(), Links()], [context]]
+
+
+def _reached(
+    inputs: Surroundings,
+    way: Sequence[Over],
+    table: np.ndarray,
+    places: np.ndarray,
+    linked: np.ndarray | None,
+) -> np.ndarray:
+    """Rows of a table averaged along a way, at some places; `linked` is its mean over links."""
+    if not way:
+        return table[places]
+    if linked is not None and way == [Links()]:
+        return linked[places]
+    return inputs.mean_rows(
+        way[0], lambda some: _reached(inputs, way[1:], table, some, linked), places
+    )

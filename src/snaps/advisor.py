@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from snaps._base import Estimator, most_demanding
 from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._choice import DEFAULT, GOALS, Comparison
 from snaps._errors import SnapsError
-from snaps._estimators import Estimator, most_demanding
 from snaps._heldout import FOLDS, held_out_levels
 from snaps._judging import NUMBERS, judge
 from snaps._methods import methods as named_methods

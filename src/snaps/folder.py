@@ -56,6 +56,7 @@ from snaps._parquet import (
     texts,
 )
 from snaps.graph import Graph
+from snaps.kernels.memory import filled
 
 __all__ = ["Folder", "read_folder", "write_folder"]
 
@@ -364,7 +365,7 @@ def _mark_unknown(
                 f"{nodes.title('label')} must not be null where {shown(unknown)} is a class, "
                 f"got null in row {row}"
             )
-    labels = labels.copy()
+    labels = np.asarray(filled(labels))
     labels[missing] = unknown
     if classes is not None:
         encode_labels(

@@ -27,6 +27,7 @@ from snaps._errors import SnapsError
 from snaps._files import csr_from_arrays, features_from_arrays, open_npz
 from snaps._parquet import read_graph
 from snaps._randomness import node_keys
+from snaps.kernels.memory import filled
 
 MOST_NODES = 2**31 - 1
 # A graph whose edges alone tell the number of nodes may have so many, or so many an edge: one id
@@ -98,7 +99,7 @@ class Graph:
         self.weighted = check_flag(weighted, "weighted")
         source, target, weights, told = _edge_list(edges, self.weighted, edge_weights)
         if ids is not None:
-            ids = check_ids(ids, "'ids'").copy()
+            ids = np.asarray(filled(check_ids(ids, "'ids'")))
         counts = {
             "num_nodes": num_nodes,
             "features": None if self.features is None else self.features.shape[0],

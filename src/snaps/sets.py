@@ -19,6 +19,7 @@ from snaps._checks.ids import check_ids
 from snaps._errors import SnapsError, require
 from snaps._files import atomic_path, check_writable
 from snaps.graph import MOST_NODES
+from snaps.kernels.memory import BLOCK
 
 _FORMATS = (".parquet", ".csv", ".jsonl")
 _BLOCK = 65_536  # rows of text made at a time
@@ -255,14 +256,19 @@ class PredictionSets:
         }
         return pa.table(columns).replace_schema_metadata(metadata)
 
+    def _blocks(self) -> Iterator[tuple[int, PredictionSets]]:
+        """The sets some at a time, at least once, and where they begin; long ids make few rows."""
+        step = min(_BLOCK, max(BLOCK // max(self.ids.itemsize, 1), 1))
+        for start in range(0, max(len(self), 1), step):
+            yield start, self._some(np.arange(start, min(start + step, len(self))))
+
     def _csv_blocks(self) -> Iterator[bytes]:
         import pyarrow as pa
         import pyarrow.compute as pc
         from pyarrow.csv import WriteOptions, write_csv
 
         names = pa.array([_quoted(name) for name in self.classes.tolist()], pa.string())
-        for start in range(0, max(len(self), 1), _BLOCK):
-            some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
+        for start, some in self._blocks():
             columns = {
                 "id": pa.array(some.ids),
                 "labels": pc.binary_join(label_lists(some.mask, names), ";"),
@@ -277,8 +283,7 @@ class PredictionSets:
         import pyarrow.compute as pc
 
         names = pa.array(map(json.dumps, self.classes.tolist()), pa.string())
-        for start in range(0, len(self), _BLOCK):
-            some = self._some(np.arange(start, min(start + _BLOCK, len(self))))
+        for _, some in self._blocks():
             labels = pc.binary_join(label_lists(some.mask, names), ", ")
             rows = zip(some.ids.tolist(), labels.to_pylist(), some.sizes.tolist(), strict=True)
             lines = [
@@ -298,7 +303,7 @@ def _is_position(key: Any) -> bool:
 
 def check_output(path: str | os.PathLike[str], name: str = "path") -> str:
     """The format that `PredictionSets.write` would write, if it can: a suffix, or - for stdout."""
-    place = check_path(path)
+    place = check_path(path, name)
     if str(place) == "-":
         if sys.stdout is None:
             raise SnapsError(f"'{name}' must not be -, for standard output is closed")

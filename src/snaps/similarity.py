@@ -27,6 +27,7 @@ from snaps._checks.features import check_features
 from snaps._errors import SnapsError
 from snaps._progress import track
 from snaps._randomness import CANDIDATE_STREAM, CELL_STREAM, hashes, node_keys, smallest
+from snaps.kernels.memory import pieces, room
 from snaps.kernels.threads import blocks, in_blocks
 
 Table = Any  # ndarray or csr_array
@@ -35,6 +36,8 @@ METHODS = ("auto", "exact", "approximate")
 # Measured: one step through an inverted index takes as long as this many multiplications of a
 # dense product.
 STEP_COST = 40.0
+# And a look at a product as long as so many of them.
+LOOK_COST = 24
 # "auto" is exact up to so many multiplications, some ten seconds of two processors.
 EXACT_COST = 1e12
 # A row's products with so many candidates stay in the cache; a thread takes so many rows at a time.
@@ -234,13 +237,18 @@ def prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:
     by_index, by_products = _costs(table)
     search = _search_dense if by_index > by_products else _search_sparse
     if search is _search_sparse and not sp.issparse(table):
-        pieces = blocks(np.arange(len(table)), BLOCK_BYTES // table.shape[1])
-        table = sp.vstack([sp.csr_array(table[piece]) for piece in pieces], format="csr")
-    squares, peaks = row_sizes(*csr_parts(table)[::2])
+        parts = blocks(np.arange(len(table)), BLOCK_BYTES // table.shape[1])
+        table = sp.vstack([sp.csr_array(table[part]) for part in parts], format="csr")
+    squares, peaks, filled = row_sizes(*csr_parts(table)[::2])
     extreme = (peaks > 0) & ~((squares > 1e-90) & (squares < 1e90))
-    if extreme.any():
-        table = _scale(table, np.where(extreme, -np.frexp(peaks)[1], 0))
-        squares, _ = row_sizes(*csr_parts(table)[::2])
+    if extreme.any():  # powers of two change no cosine and no rounding
+        table = _rescale(table, np.ldexp, np.where(extreme, -np.frexp(peaks)[1], 0))
+        squares, peaks, filled = row_sizes(*csr_parts(table)[::2])
+    # Rows with one entry in the same column are twins, whatever its size: see `_without_twins`.
+    lone = (filled == 1) & (peaks != 1)
+    if lone.any():
+        table = _rescale(table, np.divide, np.where(lone, peaks, 1).astype(table.dtype))
+        squares[lone] = 1
     return table, squares, search
 
 
@@ -248,11 +256,12 @@ def _costs(table: Table) -> tuple[float, float]:
     """The multiplications that an inverted index and dense products amount to."""
     n, d = table.shape
     if sp.issparse(table):
-        filled = np.bincount(table.indices, minlength=d)
+        some = pieces(table.nnz, 8)  # which are counted as 64-bit integers
+        filled = sum(np.bincount(table.indices[part], minlength=d) for part in some)
     else:
-        pieces = blocks(np.arange(n), BLOCK_BYTES // d)
-        filled = sum(np.count_nonzero(table[piece], axis=0) for piece in pieces)
-    return STEP_COST * np.square(filled, dtype=float).sum(), float(n) * n * d
+        parts = blocks(np.arange(n), BLOCK_BYTES // d)
+        filled = sum(np.count_nonzero(table[part], axis=0) for part in parts)
+    return STEP_COST * np.square(filled, dtype=float).sum(), float(n) * n * (d + LOOK_COST)
 
 
 def assemble(
@@ -366,10 +375,12 @@ def _limits(
     return np.where(waiting[block], last, np.inf)
 
 
-def _scale(table: Table, exponents: np.ndarray) -> Table:
-    """Multiply rows by powers of two, which changes no cosine and no rounding."""
+def _rescale(table: Table, scale: np.ufunc, by: np.ndarray) -> Table:
+    """A copy with each row rescaled by a number of its own."""
     if sp.issparse(table):
-        by_value = np.repeat(exponents, np.diff(table.indptr))
-        data = np.ldexp(table.data, by_value)
+        data = scale(table.data, np.repeat(by, np.diff(table.indptr)))
         return sp.csr_array((data, table.indices, table.indptr), shape=table.shape)
-    return np.ldexp(table, exponents[:, None])
+    out = room(table.shape, table.dtype)
+    for some in pieces(len(table), table.shape[1] * table.itemsize):
+        scale(table[some], by[some, None], out=out[some])
+    return out

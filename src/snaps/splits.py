@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from snaps._base import Estimator, most_demanding
 from snaps._checks import calm, check_alpha, check_integer, check_memory, check_seed, shown
 from snaps._errors import SnapsError, SnapsWarning
-from snaps._estimators import Estimator, most_demanding
 from snaps._evidence import Evidence, Labelled
 from snaps._inputs import Inputs
 from snaps._parts import FittedScorer

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._errors import SnapsError
-from snaps.kernels.memory import room
+from snaps.kernels.memory import filled, pieces
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
 OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over
@@ -297,8 +297,7 @@ def check_probs(
         raise SnapsError(f"'{name}' must have at least one row, got none")
     if array.shape[1] < 2:
         raise SnapsError(f"'{name}' must have at least two classes, got {array.shape[1]}")
-    given, array = array, room(array.shape)
-    array[:] = given
+    array = filled(array, np.float64)
     finite = np.isfinite(array)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
@@ -306,7 +305,9 @@ def check_probs(
     if logits:
         from scipy.special import softmax
 
-        return softmax(array, axis=1)
+        for some in pieces(len(array), array[:1].nbytes):
+            array[some] = softmax(array[some], axis=1)
+        return array
     hint = "(if these are logits, say so: logits=True or --logits)"
     if array.min() < 0:
         row, column = np.argwhere(array < 0)[0]
@@ -380,7 +381,8 @@ def refuse_repeated(array: np.ndarray, rule: str) -> None:
         counts = np.bincount(array.astype(np.int64, copy=False))
         repeated = np.flatnonzero(counts > 1)
     else:
-        ordered = np.sort(array)
+        ordered = filled(array)
+        ordered.sort()
         repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if repeated.size:
         raise SnapsError(f"{rule}, got {plainly(repeated[0])} twice or more")
@@ -392,7 +394,7 @@ def check_disjoint(
     """Two sets of nodes that must not share one; `ids` are the nodes' own names."""
     if not (len(nodes) and len(others)):
         return
-    both = np.intersect1d(nodes, others)
+    both = np.unique(nodes[np.isin(nodes, others)])
     if both.size:
         raise SnapsError(
             f"'{name}' must not share nodes with {others_name}, "

@@ -16,7 +16,7 @@ _EXACT = 2**53  # beyond it a float may stand for several whole numbers
 _FLOATS = (float, np.floating)
 _NUMBERS = (int, np.integer, np.bool_, *_FLOATS)
 _MISSING = ("NoneType", "NAType", "NaTType", "MaskedConstant")  # pandas may not be installed
-_HINT = "pass classes=[...] in the order of the columns of probs"
+_HINT = "pass classes=[...] or --classes in the order of the columns of probs"
 
 
 def encode_labels(

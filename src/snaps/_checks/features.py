@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from snaps._checks import calm, in_row, is_tensor, to_numpy
 from snaps._checks.matrices import check_matrix
 from snaps._errors import SnapsError
+from snaps.kernels.memory import filled, pieces
 
 _MOST_COLUMNS = 2**31 - 1  # the loops number columns by 32 bits
 
@@ -36,15 +37,19 @@ def check_features(
     if values.dtype.kind not in "fiub":
         raise SnapsError(f"'{name}' must hold numbers, got {values.dtype}")
     if values.dtype not in (np.float32, np.float64):
-        table = table.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
-        values = table.data if sp.issparse(table) else table
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        bad = int(np.flatnonzero(~np.isfinite(values).reshape(-1))[0])
+        values = filled(values, np.float32 if values.dtype.itemsize < 4 else np.float64)
         if sp.issparse(table):
-            row = int(np.searchsorted(table.indptr, bad, side="right")) - 1
+            table.data = values
         else:
-            row = bad // table.shape[1]
-        raise SnapsError(f"'{name}' must be finite, got {values.reshape(-1)[bad]} {where(row)}")
+            table = values
+    for some in pieces(len(values), values[:1].nbytes):
+        finite = np.isfinite(values[some])
+        if not finite.all():
+            bad = tuple(np.argwhere(~finite)[0] + (some.start, 0)[: finite.ndim])
+            row = int(bad[0])
+            if sp.issparse(table):
+                row = int(np.searchsorted(table.indptr, row, side="right")) - 1
+            raise SnapsError(f"'{name}' must be finite, got {values[bad]} {where(row)}")
     return table
 
 

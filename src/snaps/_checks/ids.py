@@ -8,6 +8,7 @@ import numpy as np
 
 from snaps._checks import as_array, check_nodes, has, plainly, refuse_repeated, shown, to_numpy
 from snaps._errors import SnapsError
+from snaps.kernels.memory import pieces
 
 
 def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:
@@ -31,12 +32,14 @@ def refuse_surrogates(texts: np.ndarray, name: str) -> None:
     """Complain about halves of characters: no file could hold them."""
     if texts.dtype.kind != "U" or not texts.size or not texts.dtype.itemsize:
         return
-    codes = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
-    bad = np.flatnonzero(((codes >= 0xD800) & (codes <= 0xDFFF)).any(axis=1))
-    if bad.size:
-        raise SnapsError(
-            f"{name} must be text that can be written, got {shown(texts[bad[0]].item())}"
-        )
+    for some in pieces(len(texts), texts.itemsize):
+        part = np.ascontiguousarray(texts[some])
+        codes = part.view(np.uint32).reshape(len(part), -1)
+        bad = np.flatnonzero(((codes >= 0xD800) & (codes <= 0xDFFF)).any(axis=1))
+        if bad.size:
+            raise SnapsError(
+                f"{name} must be text that can be written, got {shown(part[bad[0]].item())}"
+            )
 
 
 class Places:
@@ -55,7 +58,8 @@ class Places:
         if wanted.size == 0:
             return np.empty(0, np.int64)
         if (ids.dtype.kind == "U") != (wanted.dtype.kind == "U"):
-            raise SnapsError(f"{name} must be of the type of the nodes' ids, got {wanted.dtype}")
+            kinds = ["strings" if each.dtype.kind == "U" else "integers" for each in (ids, wanted)]
+            raise SnapsError(f"{name} must be {kinds[0]} as the nodes' ids are, got {kinds[1]}")
         if self._order is None:
             missing = (wanted < 0) | (wanted >= n)
             place = wanted.astype(np.int64, copy=False)

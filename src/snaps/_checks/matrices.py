@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from snaps._checks import calm, check_memory
 from snaps._errors import SnapsError
+from snaps.kernels.memory import filled
 
 _LARGE, _SMALL = 2.0**500, 2.0**-500  # weights beyond are scaled before they are summed up
 
@@ -40,7 +41,7 @@ def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
             for each in (matrix.indices, matrix.indptr):
                 if np.asarray(each).dtype.kind not in "iu":
                     raise TypeError("indices and indptr must be integers")
-            arrays = tuple(np.array(each) for each in (matrix.data, matrix.indices, matrix.indptr))
+            arrays = filled(matrix.data), *_own_indices(matrix)
             if matrix.format == "csr":
                 out = sp.csr_array(arrays, shape=matrix.shape)
             else:
@@ -58,6 +59,16 @@ def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
     if out.nnz and not out.data.all():
         out.eliminate_zeros()
     return out, diagonal
+
+
+def _own_indices(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and where rows begin, of the type that SciPy would turn them into by a copy more."""
+    ends = np.asarray(matrix.indices), np.asarray(matrix.indptr)
+    bounds = [int(each) for some in ends for each in (some.min(initial=0), some.max(initial=0))]
+    narrow = np.iinfo(np.int32)
+    fits = narrow.min <= min(bounds) and max(*matrix.shape, *bounds) <= narrow.max
+    kind = np.int32 if fits else np.int64
+    return filled(ends[0], kind), filled(ends[1], kind)
 
 
 def _look(matrix: sp.csr_array) -> tuple[bool, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -71,8 +72,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     given = sys.argv[1:] if arguments is None else arguments
     if threading.current_thread() is threading.main_thread():
-        # As Ctrl-C does: what is half-written goes.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        _end_on_signals()
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
     with warnings.catch_warnings():
@@ -89,9 +89,17 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         except Exception as error:
             if debug:
                 traceback.print_exc()
-            text, code = _explain(error)
+            text, code = _explain(error, given)
             print("snaps:", " ".join(text.split()), file=sys.stderr)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_on_signals() -> None:
+    """Who is asked to end, or loses the terminal, does as on Ctrl-C: what is half-written goes."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # not every system has both
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _prepare_streams() -> None:
@@ -104,11 +112,11 @@ def _prepare_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _explain(error: Exception) -> tuple[str, int]:
+def _explain(error: Exception, given: list[str]) -> tuple[str, int]:
     """What to say of an error, and the exit code."""
     usage = getattr(error, "format_message", None)  # of typer's own errors
     if usage is not None or isinstance(error, SnapsError):
-        return f"error: {usage() if usage else error}", 2
+        return f"error: {usage() if usage else _with_options(str(error), given)}", 2
     if isinstance(error, MemoryError):
         return f"error: there is not enough memory: {error}", 1
     # Files that cannot be read or written are told of where that happens.
@@ -116,6 +124,14 @@ def _explain(error: Exception) -> tuple[str, int]:
         _forget_stdout()
         return f"error: cannot write to standard output: {error.strerror or error}", 2
     return f"unexpected {type(error).__name__}: {error} (--debug shows details)", 1
+
+
+def _with_options(text: str, given: list[str]) -> str:
+    """A complaint of the library, its parameters called as the options that were given."""
+    options = {argument.partition("=")[0] for argument in given}
+    named = re.match(r"'(\w+)'", text)
+    option = "--" + named[1].replace("_", "-") if named else ""
+    return f"'{option}'{text[named.end() :]}" if named and option in options else text
 
 
 def _forget_stdout() -> None:

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     import numpy as np
 
-    from snaps._estimators import Estimator
+    from snaps._base import Estimator
     from snaps.folder import Folder
 
 
@@ -204,7 +204,6 @@ def read(
     from snaps._errors import SnapsError
     from snaps._manifest import folder_files, steady
     from snaps._parquet import check_folder
-    from snaps._progress import stage
     from snaps.cli._provenance import Digests
     from snaps.cli._show import status
     from snaps.folder import read_folder
@@ -215,7 +214,7 @@ def read(
             f"node to predict, got {group_by!r}"
         )
     columns = [group_by] if group_by else []
-    with stage("reading"), status(f"Reading {folder}"), steady(check_folder(folder)):
+    with status(f"Reading {folder}"), steady(check_folder(folder)):
         digests = Digests(folder_files(folder)[:-1])
         data = read_folder(folder, columns=columns, weighted=weighted)
         return data, digests.get()
@@ -260,7 +259,7 @@ def calibrate_folder(
 ) -> Estimator:
     """Calibrate on the nodes with role calib."""
     from snaps._errors import SnapsError
-    from snaps._progress import shown
+    from snaps._progress import shown, stage
 
     calib = labelled_nodes(data, "calib")
     if calib.size == 0:
@@ -268,7 +267,7 @@ def calibrate_folder(
             "nodes.parquet column 'role' must mark calibration nodes 'calib', got none"
         )
     tune, known = data.tuning_and_known(estimator.uses_evidence)
-    with shown():
+    with stage("calibration"), shown():
         return estimator.calibrate(
             data.graph, data.probs, data.labels, calib,
             tune if estimator.scorer().needs_tuning else None,
@@ -305,7 +304,7 @@ def calibrated(
     """
     from snaps._errors import SnapsError
     from snaps._parquet import check_folder
-    from snaps._progress import shown
+    from snaps._progress import shown, stage
     from snaps.cli._provenance import Digests
     from snaps.cli._resources import place_for_tables
     from snaps.kernels.memory import place_tables
@@ -340,7 +339,7 @@ def calibrated(
         calibrate_folder(estimator, data, group_by=group_by, classes=classes, logits=logits)
     else:
         inputs |= Digests([using]).get()
-        with shown():
+        with stage("calibration"), shown():
             _recalibrate(estimator, data, group_by, missing, threshold, logits)
     return estimator, data, inputs
 
@@ -387,7 +386,9 @@ def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
         return asked
     used = [estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_]
     used += [data.nodes("calib"), data.nodes("tune")]
-    return np.setdiff1d(np.arange(data.graph.num_nodes), np.concatenate(used))
+    free = np.ones(data.graph.num_nodes, bool)
+    free[np.concatenate(used)] = False
+    return np.flatnonzero(free)
 
 
 def named_nodes(data: Folder, ids: Sequence[str], name: str) -> np.ndarray:

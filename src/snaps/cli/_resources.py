@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from snaps.kernels.memory import LARGE
 
 if TYPE_CHECKING:
-    from snaps._estimators import Estimator
+    from snaps._base import Estimator
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 # Estimates: the interpreter, its libraries and what a search has at work; and a node's id, key,
 # label and role.
 _BASE, _A_NODE = 700 * 10**6, 120
+# Of each column that is read Parquet holds a page, as it is in the file and decoded.
+_A_PAGE = 2 * 2**20
 
 
 def read_size(text: str | None, name: str) -> int | None:
@@ -36,7 +38,10 @@ def read_size(text: str | None, name: str) -> int | None:
 
 def shown_size(size: float) -> str:
     """Bytes in a unit that suits them."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    for unit, least, digits in (("GB", 1e9, 1), ("MB", 1e6, 0), ("kB", 1e3, 0)):
+        if size >= least:
+            return f"{size / least:.{digits}f} {unit}"
+    return f"{size:.0f} bytes"
 
 
 def place_for_tables(
@@ -59,7 +64,8 @@ def place_for_tables(
         raise SnapsError(
             f"'--memory' must be at least {fit:.1f}GB for this graph, got {shown_size(limit)}"
         )
-    return tempfile.gettempdir() if out == "-" else os.fspath(Path(os.path.abspath(out)).parent)
+    # Where the sets will lie, and so where writing was checked: links are followed.
+    return tempfile.gettempdir() if out == "-" else os.path.dirname(os.path.realpath(out))
 
 
 def needs(folder: Path, estimator: Estimator, *, weighted: bool = False) -> tuple[int, int]:
@@ -68,29 +74,42 @@ def needs(folder: Path, estimator: Estimator, *, weighted: bool = False) -> tupl
 
     nodes, edges = Columns(folder / "nodes.parquet"), Columns(folder / "edges.parquet")
     classes, probs_bytes = nodes.width("probs")
+    columns = 1
     if not classes:
         classes, probs_bytes = sum(name.startswith("p_") for name in nodes.types), 8
+        columns = classes
     features, feature_bytes = nodes.width("features")
-    dense, beside = _beside(folder)
-    named = 300 * is_text(nodes.types.get("id"))
+    dense, beside, turned = _beside(folder)
+    # A string takes the bytes of the longest; labels are also sorted, which no file helps with.
+    named = 300 * is_text(nodes.types.get("id")) + 12 * nodes.longest("label")
+    padded = 12 * nodes.longest("id")
     return needed(
         nodes.num_rows, edges.num_rows, classes, features, getattr(estimator, "k", 0),
         given=classes * probs_bytes + features * feature_bytes,
-        dense=dense, beside=beside, named=named,
+        dense=dense, beside=beside, turned=turned, named=named, padded=padded,
+        columns=columns,
         everyone=getattr(estimator, "candidates", None) is None,
         pooled=estimator.uses_evidence, weighted=weighted,
     )  # fmt: skip
 
 
-def _beside(folder: Path) -> tuple[int, int]:
-    """Bytes of features in a file of their own: those of a plain table, and all."""
-    from snaps._files import inflated_sizes
+def _beside(folder: Path) -> tuple[int, int, int]:
+    """Bytes of features in a file of their own: of a plain table, all, and to be turned into CSR.
+
+    SciPy turns one sparse format into another in memory, by way of arrays as large.
+    """
+    from snaps._files import open_npz
 
     table, packed = folder / "features.npy", folder / "features.npz"
     if table.exists():
-        return (table.stat().st_size,) * 2
-    sizes = inflated_sizes(packed) if packed.exists() else {}
-    return sizes.get("x", 0), sum(sizes.values())
+        size = table.stat().st_size
+        return size, size, 0
+    if not packed.exists():
+        return 0, 0, 0
+    with open_npz(packed) as arrays:
+        sizes = arrays.sizes
+        other = "format" in arrays and arrays["format"].tolist() not in ("csr", b"csr")
+    return sizes.get("x", 0), sum(sizes.values()), 2 * sum(sizes.values()) * other
 
 
 def needed(
@@ -103,7 +122,10 @@ def needed(
     given: int,
     dense: int = 0,
     beside: int = 0,
+    turned: int = 0,
     named: int = 0,
+    padded: int = 0,
+    columns: int = 1,
     everyone: bool = True,
     pooled: bool = False,
     weighted: bool = False,
@@ -111,10 +133,12 @@ def needed(
     """The same by numbers: `given` are the bytes per node of probabilities and features as read.
 
     `beside` are bytes of features in a file of their own, `dense` those of them in a plain table,
-    `named` bytes per node of ids that are strings, and `everyone` says that neighbours are looked
-    for among all nodes.
+    `turned` those that their way from another sparse format takes, `named` bytes per node of
+    strings, `padded` those of ids as long as the longest, which may be mapped, `columns` those that
+    probabilities are read from, and `everyone` says that neighbours are looked for among all nodes.
     """
     table, near, given = 8 * nodes * classes, 12 * nodes * k, given * nodes + beside
+    given += beside - dense  # sparse features are looked at in a copy
     graph = (24 if weighted else 16) * edges + 8 * nodes
     building = (56 if weighted else 16) * edges
     if pooled:  # a second graph of neighbours, the features summed up, and those in context
@@ -125,7 +149,9 @@ def needed(
     # bytes. Small tables are made whole, one for each part.
     tables = (6.0, 13.0) if pooled else (2.5, 6.5)
     work = max(searching, near + int(tables[table < LARGE] * table))
-    return fixed + max(building, given + table + work), fixed + max(building, searching)
+    reading = max(columns * min(_A_PAGE, 16 * nodes), turned)
+    whole, least = max(building, given + max(reading, table + work)), max(building, searching)
+    return fixed + padded * nodes + whole, fixed + max(least, reading)
 
 
 def peak_memory() -> int | None:

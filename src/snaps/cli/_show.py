@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from snaps._estimators import Estimator
+    from snaps._base import Estimator
     from snaps.advisor import Advice
     from snaps.folder import Folder
     from snaps.sets import PredictionSets
@@ -100,7 +100,8 @@ def _to_evaluate(estimator: Estimator, data: Folder, nodes: np.ndarray) -> np.nd
     import numpy as np
 
     used = [estimator.calib_nodes_, estimator.tune_nodes_, data.nodes("train", "valid")]
-    return np.setdiff1d(nodes[data.labelled[nodes]], np.concatenate(used))
+    labelled = nodes[data.labelled[nodes]]
+    return labelled[~np.isin(labelled, np.concatenate(used))]
 
 
 def print_estimator(summary: dict[str, Any], file: Any = None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snaps._estimators import Estimator
+    from snaps._base import Estimator
 
 
 def refuse_local(options: Mapping[str, Any]) -> None:

@@ -115,22 +115,35 @@ def predict(
     )
     limit, began = read_size(memory, "--memory"), time.perf_counter()
     with recorded() as seconds, placed():
-        estimator, data, inputs = calibrated(
-            folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
-            class_conditional=class_conditional, group_by=group_by, classes=classes,
-            weighted=weighted, missing=missing, threshold=threshold, logits=logits, seed=seed,
-            search=search, memory=limit, out=out,
-        )  # fmt: skip
-        sets = estimator.predict_set(asked_nodes(data, estimator))
+        with stage("reading"):  # what is more than reading and checking has stages of its own
+            estimator, data, inputs = calibrated(
+                folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
+                class_conditional=class_conditional, group_by=group_by, classes=classes,
+                weighted=weighted, missing=missing, threshold=threshold, logits=logits, seed=seed,
+                search=search, memory=limit, out=out,
+            )  # fmt: skip
+        with stage("sets"):
+            sets = estimator.predict_set(asked_nodes(data, estimator))
         with stage("writing"):
             sets.write(out, metadata=_metadata(estimator, inputs))
             if save is not None:
-                estimator.save(save)
+                _save(estimator, save, out)
         with stage("summary"):
             summary = {**summarise(estimator, data, sets, out), **provenance(inputs)}
     if save is not None:
         summary["saved"] = str(save)
     print_prediction({**summary, **told(seconds, time.perf_counter() - began)}, as_json)
+
+
+def _save(estimator: Any, path: Path, out: str) -> None:
+    """Save the estimator; if that fails, say that the sets are there already."""
+    from snaps._errors import SnapsError
+
+    try:
+        estimator.save(path)
+    except SnapsError as error:
+        where = "on standard output" if out == "-" else f"in '{out}'"
+        raise SnapsError(f"{error}; the sets are {where}") from error
 
 
 def _metadata(estimator: Any, inputs: Mapping[str, str]) -> dict[str, str]:

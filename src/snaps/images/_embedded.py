@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._base import Estimator
 from snaps._checks import (
     check_integer,
     check_labels,
@@ -18,7 +19,6 @@ from snaps._checks import (
 )
 from snaps._checks.features import check_features
 from snaps._errors import SnapsError
-from snaps._estimators import Estimator
 from snaps._inputs import Inputs
 from snaps._parts import Similar
 from snaps._randomness import locate_keys

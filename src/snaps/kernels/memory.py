@@ -62,6 +62,21 @@ def room(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
         ) from error
 
 
+def filled(table: np.ndarray, dtype: Any = None) -> np.ndarray:
+    """A copy of an array where large tables lie, of another type if need be."""
+    out = room(table.shape, table.dtype if dtype is None else dtype)
+    out[...] = table
+    return out
+
+
+def taken(table: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Some rows of a table, where large tables lie."""
+    out = room((len(places), *table.shape[1:]), table.dtype)
+    for some in pieces(len(places), table[:1].nbytes):
+        out[some] = table[places[some]]
+    return out
+
+
 def pieces(num_rows: int, row_bytes: int) -> list[slice]:
     """Rows in blocks."""
     step = max(BLOCK // max(row_bytes, 1), 1)

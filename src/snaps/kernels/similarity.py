@@ -36,15 +36,16 @@ def no_neighbours(n, k):
 
 @loop
 def row_sizes(ptr, vals):
-    """Squared norm and largest absolute value of each row."""
+    """Squared norm, largest absolute value and number of entries of each row."""
     n = len(ptr) - 1
-    squares, peaks = np.zeros(n), np.zeros(n)
+    squares, peaks, filled = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
     for i in range(n):
         for p in range(ptr[i], ptr[i + 1]):
             value = np.float64(vals[p])
             squares[i] += value * value
             peaks[i] = max(peaks[i], abs(value))
-    return squares, peaks
+            filled[i] += value != 0
+    return squares, peaks, filled
 
 
 @loop

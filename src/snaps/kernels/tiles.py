@@ -18,6 +18,7 @@ from snaps.kernels.similarity import lower_bound, no_offers, settle, takers
 
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
 WIDTH, CHUNK = 640, np.uint64(64)  # candidates per tile, and per look
+DOUBLES = 64  # rows of a tile in float64, which also is to stay in the cache
 ROOM = 96  # of a list, besides k
 NEVER = 2**31 - 1  # a bar that nobody exceeds
 # Integers of a list: its length, the bits to exceed, where the row itself is a candidate, and
@@ -195,22 +196,35 @@ def compare_rest(which, whose, rows, bits, done, first, near, row, known, lists)
     """Compare some rows of a tile with all that they may be close to in the rest of it.
 
     For rows whose lists are full of candidates that float32 does not tell from one another, such
-    as in a tight cluster: products in float64 do.
+    as in a tight cluster: products in float64 do. Where these do not either, for rows that are
+    multiples of one another, it is for the ids to say who comes first.
     """
-    squares, (sims, _, counts), k = known[0][3], known[2], known[2][0].shape[1]
-    here = near[first : first + bits.shape[1]]
-    mine = rows[whose[which]]
-    products = np.dot(unit_doubles(mine, row, known[0]), unit_doubles(here, row, known[0]).T)
-    error = (len(row) + 8) * 2.0**-52
-    for r in range(len(which)):
-        q, i = whose[which[r]], mine[r]
-        settle_list(q, i, near, row, known, lists)
-        low = sims[i, -1] - error if counts[i] == k else -error
-        bar, who, count = lists[1][q, BAR], np.empty(len(here), np.int64), 0
-        for j in range(done[which[r]], len(here)):
-            who[count] = here[j]
-            count += (bits[which[r], j] > bar) & (products[r, j] >= low) & (squares[here[j]] > 0)
-        compare(q, i, who[:count], row, known, lists)
+    table, rank, (sims, nodes, counts) = known
+    k, here = sims.shape[1], near[first : first + bits.shape[1]]
+    units, order = unit_doubles(here, row, table), rank[here]
+    size, error = np.uint64(len(here)), (len(row) + 8) * 2.0**-52
+    for start in range(0, len(which), DOUBLES):
+        some = which[start : start + DOUBLES]
+        mine = rows[whose[some]]
+        products = np.dot(unit_doubles(mine, row, table), units.T)
+        for r in range(len(some)):
+            q, i = whose[some[r]], mine[r]
+            settle_list(q, i, near, row, known, lists)
+            low, last = -error, len(rank)
+            if counts[i] == k:
+                low = sims[i, -1] - error
+                if sims[i, -1] == 1:  # nobody is closer
+                    last = rank[nodes[i, -1]]
+            bar, who, count = lists[1][q, BAR], np.empty(len(here), np.int64), 0
+            for begin in range(np.uint64(done[some[r]]), size, CHUNK):
+                stop, hits = min(begin + CHUNK, size), 0
+                for j in range(begin, stop):
+                    hits += (products[r, j] >= low) & (order[j] < last)
+                for j in range(begin, stop if hits else begin):
+                    who[count] = here[j]
+                    may = (products[r, j] >= low) & (order[j] < last) & (bits[some[r], j] > bar)
+                    count += may & (table[3][here[j]] > 0)
+            compare(q, i, who[:count], row, known, lists)
 
 
 @loop

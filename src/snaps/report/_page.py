@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -18,16 +17,14 @@ from snaps.report._charts import (
     line_plot,
     percent,
     score_plot,
-    size_bar,
     size_plot,
     triangle_plot,
     weights_plot,
-    whisker,
 )
 from snaps.report._explorer import Explorer
-from snaps.report._facts import PARTS, Facts, Sizes, Slice
-
-_ROWS = 10  # of a table before the rest is folded away
+from snaps.report._facts import PARTS, Facts, Sizes
+from snaps.report._markup import counted, exact_share, exact_value, paragraph, terms
+from snaps.report._slices import slices
 
 METHODS = {
     "SplitConformal": "the basic score of each node by itself",
@@ -66,7 +63,7 @@ def render(facts: Facts, explorer: Explorer, version: str) -> str:
         "tiles": _tiles(facts),
         "sizes": _sizes(facts),
         "size_plot": _size_plot(facts),
-        "slices": _slices(facts),
+        "slices": slices(facts),
         "weights": _weights(facts),
         "weights_plot": _weights_plot(facts),
         "threshold": _threshold(facts),
@@ -84,36 +81,6 @@ def _asset(name: str) -> str:
 
 def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-# -- small pieces --------------------------------------------------------------------------------
-
-
-def _data(name: str, value: float, words: str) -> str:
-    """A number as it is read, with its exact value beside it."""
-    return f'<data class="{name}" value="{value!r}">{escape(words)}</data>'
-
-
-def _share(name: str, value: float) -> str:
-    return _data(name, value, percent(value))
-
-
-def _p(*sentences: str, kind: str = "") -> str:
-    text = " ".join(sentence for sentence in sentences if sentence)
-    return f'<p class="{kind}">{text}</p>' if kind else f"<p>{text}</p>"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def _terms(rows: Iterable[tuple[str, str, str]]) -> str:
-    """Names, values in HTML, and a line that explains each."""
-    cells = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{value}<small>{escape(why)}</small></dd></div>"
-        for name, value, why in rows
-    )
-    return f'<dl class="terms">{cells}</dl>'
 
 
 # -- promised and observed -----------------------------------------------------------------------
@@ -139,33 +106,33 @@ def _promise(facts: Facts) -> str:
     told = facts.evaluation
     scope = _SCOPE[facts.kind]
     what = (
-        f"{_count(facts.n_nodes, 'node')} got a set of labels instead of one guess. The promise is "
-        f"that the true label is in the set for <strong>{exactly(facts.promised)}</strong> of such "
-        f"nodes{scope}, however good or bad the classifier is."
+        f"{counted(facts.n_nodes, 'node')} got a set of labels instead of one guess. The promise "
+        f"is that the true label is in the set for <strong>{exactly(facts.promised)}</strong> of "
+        f"such nodes{scope}, however good or bad the classifier is."
     )
     if not facts.n_nodes:
         what = "No node is left to predict, or none was asked for."
-    out = [_p(what, kind="lead")]
+    out = [paragraph(what, kind="lead")]
     if told is not None:
         hits = round(told["coverage"] * told["n"])
         seen = (
-            f"Observed: {hits:,} of {_count(told['n'], 'set')} with a known truth hold it, "
-            f"{_share('coverage', told['coverage'])}."
+            f"Observed: {hits:,} of {counted(told['n'], 'set')} with a known truth hold it, "
+            f"{exact_share('coverage', told['coverage'])}."
         )
-        out.append(_p(seen, _verdict(facts)))
+        out.append(paragraph(seen, _verdict(facts)))
     elif facts.n_nodes:
         out.append(
-            _p(
+            paragraph(
                 "The true labels of these nodes are not known here, so nothing can be observed "
                 "yet. Write the report again with labels to see what was kept of the promise."
             )
         )
     if facts.alike is not None:
-        out.append(_p(f"Fair draw: {escape(facts.alike)}.", kind="why"))
+        out.append(paragraph(f"Fair draw: {escape(facts.alike)}.", kind="why"))
     serious = [note for note in facts.notes if note.serious]
     if serious:
         titles = "; ".join(escape(note.title.lower()) for note in serious)
-        out.append(_p(f'<a href="#notes">Read this first: {titles}.</a>', kind="alarm"))
+        out.append(paragraph(f'<a href="#notes">Read this first: {titles}.</a>', kind="alarm"))
     return "".join(out)
 
 
@@ -182,8 +149,8 @@ def _verdict(facts: Facts) -> str:
         )
     low, high = told["coverage_interval"]
     ends = (
-        f"By the luck of the draw 99 % of fair runs fall between {_share('low', low)} and "
-        f"{_share('high', high)}"
+        f"By the luck of the draw 99 % of fair runs fall between {exact_share('low', low)} and "
+        f"{exact_share('high', high)}"
     )
     if told["inside"]:
         return f'{ends}: <strong class="good">this run is inside, as it should be.</strong>'
@@ -200,7 +167,7 @@ def _law(facts: Facts) -> str:
         return ""
     caption = (
         "The curve shows how coverage varies from one fair run to the next with "
-        f"{_count(facts.n_calib, 'calibration node')}; shaded, where 99 % of runs fall."
+        f"{counted(facts.n_calib, 'calibration node')}; shaded, where 99 % of runs fall."
     )
     plot = law_plot(facts.law, facts.promised, facts.evaluation["coverage"])
     return f"{plot}<figcaption>{caption}</figcaption>"
@@ -222,23 +189,23 @@ def _tiles(facts: Facts) -> str:
 
     tiles = [
         (
-            _data("size", ours.mean, f"{ours.mean:.2f}"),
+            exact_value("size", ours.mean, f"{ours.mean:.2f}"),
             "labels per set",
             "The mean; 1 would be a plain answer for every node."
             + beside(None if basic is None else f"{basic.mean:.2f}"),
         ),
         (
-            _share("single", ours.single),
+            exact_share("single", ours.single),
             "a single label",
             "Sets that are a plain answer: one label and no other." + beside(share("single")),
         ),
         (
-            _share("empty", ours.empty),
+            exact_share("empty", ours.empty),
             "empty",
             "No label fits: an unusual node, to be looked at by hand." + beside(share("empty")),
         ),
         (
-            _share("full", ours.full),
+            exact_share("full", ours.full),
             "full",
             "All labels are possible: the set tells nothing." + beside(share("full")),
         ),
@@ -248,7 +215,7 @@ def _tiles(facts: Facts) -> str:
         tiles.insert(
             2,
             (
-                _share("singleton_hit", hit),
+                exact_share("singleton_hit", hit),
                 "single and right",
                 "Sets that are exactly the true label: the more, the better.",
             ),
@@ -267,9 +234,9 @@ def _basic_name(facts: Facts) -> str:
 def _sizes(facts: Facts) -> str:
     ours, basic = facts.sizes, facts.basic
     if ours is None:
-        return _p("There is no set to measure.")
+        return paragraph("There is no set to measure.")
     out = [
-        _p(
+        paragraph(
             "A small set says much, a large one little. The promise is kept either way: what the "
             "method can do is to make the sets small."
         )
@@ -289,7 +256,7 @@ def _sizes(facts: Facts) -> str:
             )
         else:
             text = f"With neighbours and without, the sets are as large: {basic.mean:.2f} labels"
-        out.append(_p(f"{text}{_same_promise(ours, basic)}."))
+        out.append(paragraph(f"{text}{_same_promise(ours, basic)}."))
     return "".join(out)
 
 
@@ -310,116 +277,6 @@ def _size_plot(facts: Facts) -> str:
     return f"{plot}<figcaption>Share of the sets by their number of labels.</figcaption>"
 
 
-# -- slices --------------------------------------------------------------------------------------
-
-
-def _slices(facts: Facts) -> str:
-    if not facts.n_nodes:
-        return _p("There is no set to compare.")
-    known = facts.evaluation is not None
-    lead = (
-        "The promise speaks of all nodes together, so some kinds of nodes may be covered less than "
-        f"{exactly(facts.promised)} and others more. The dot is what was observed, the bar where "
-        "99 % of fair runs would fall if these nodes were like all others, the dashed line the "
-        "promise. "
-        f"{_weakest(facts)}"
-        if known
-        else "Labels are not known here, so only the size of the sets can be compared: large sets "
-        "mark the kinds of nodes that the classifier finds hard."
-    )
-    tables = [
-        _table(
-            facts, "Group", facts.by_group,
-            "Groups were given with the data.",
-        ),
-        _table(
-            facts, "True class" if known else "Most likely class", facts.by_class,
-            "Weakest first." if known else "Largest sets first.", True,
-        ),
-        _table(
-            facts, "Links", facts.by_degree,
-            "Nodes by their number of links: neighbours can only help where there are some.",
-        ),
-        _table(
-            facts, "Labels in the set", facts.by_size,
-            "An empty set cannot hold the truth. Single labels that are often wrong would mislead.",
-        ),
-    ]  # fmt: skip
-    return _p(lead, kind="lead") + f'<div class="tables">{"".join(tables)}</div>'
-
-
-def _weakest(facts: Facts) -> str:
-    below = [one for one in facts.by_class if one.below]
-    if not below:
-        if any(one.below for one in (*facts.by_degree, *facts.by_size)):
-            return "No class lies below its bar; other kinds of nodes do, marked ▼."
-        return "No class lies below its bar."
-    worst = min(below, key=lambda one: one.coverage or 0)
-    count = "One class lies below its bar" if len(below) == 1 else (
-        f"{len(below)} classes lie below their bars"
-    )  # fmt: skip
-    assert worst.coverage is not None
-    text = (
-        f"{count}; the weakest is <strong><bdi>{escape(worst.name)}</bdi></strong> with "
-        f"{percent(worst.coverage)} of {_count(worst.n, 'node')}."
-    )
-    if facts.kind in ("calibration", "group"):
-        text += " A threshold for each class (class_conditional) would mend that; the sets grow."
-    return text
-
-
-def _table(
-    facts: Facts, what: str, slices: Sequence[Slice], why: str, ordered: bool = False
-) -> str:
-    """A table of slices; beyond some rows the rest is folded away."""
-    if not slices:
-        return ""
-    known = facts.evaluation is not None
-    rows = list(slices)
-    if ordered and known:
-        rows.sort(key=lambda one: (one.coverage is None, one.coverage))
-    elif ordered:
-        rows.sort(key=lambda one: (one.size is None, -(one.size or 0)))
-    # Small slices may lie anywhere: their bars are cut off rather than all others squeezed.
-    seen = [one.coverage for one in rows if one.coverage is not None and one.n >= 30]
-    lowest = max(min([*seen, 1 - 2 * facts.alpha]) - facts.alpha, 0.0)
-    largest = max([one.size for one in rows if one.size is not None], default=1.0)
-    sized = slices is not facts.by_size
-    plot = '<th scope="col"{}><span class="hidden">as a plot</span></th>'
-    cells = f'<th scope="col">{what}</th><th scope="col" class=n>Nodes</th>'
-    if known:
-        cells += f'<th scope="col" class=n>Coverage</th>{plot.format("")}'
-    if sized:
-        cells += f'<th scope="col" class=n>Labels per set</th>{plot.format(" class=extra")}'
-    body = [_row(one, facts, lowest, largest if sized else None) for one in rows]
-    parts = [body[:_ROWS], body[_ROWS:]]
-    table = (
-        f'<table class="slices"><thead><tr>{cells}</tr></thead><tbody>'
-        f"{''.join(parts[0])}</tbody></table>"
-    )
-    if parts[1]:
-        table += (
-            f"<details><summary>{len(parts[1]):,} more</summary><table class=slices><thead><tr>"
-            f"{cells}</tr></thead><tbody>{''.join(parts[1])}</tbody></table></details>"
-        )
-    return f"<div><h3>By {what[0].lower()}{what[1:]}</h3>{_p(why, kind='why')}{table}</div>"
-
-
-def _row(one: Slice, facts: Facts, lowest: float, largest: float | None) -> str:
-    """`largest` is the size that a full bar stands for; None leaves sizes out."""
-    below = one.below
-    cells = [f'<th scope="row">{escape(one.name)}</th>', f"<td class=n>{one.n:,}</td>"]
-    if facts.evaluation is not None:
-        shown = "none" if one.coverage is None else _share("slice", one.coverage)
-        mark = ' <span class="mark" title="less than chance explains">▼</span>'
-        cells.append(f"<td class=n>{shown}{mark if below else ''}</td>")
-        cells.append(f"<td>{whisker(one, lowest, facts.promised)}</td>")
-    if largest is not None:
-        size = "none" if one.size is None else f"{one.size:.2f}"
-        cells += [f"<td class=n>{size}</td>", f"<td class=extra>{size_bar(one.size, largest)}</td>"]
-    return f"<tr{' class=below' if below else ''}>{''.join(cells)}</tr>"
-
-
 # -- weights and threshold -----------------------------------------------------------------------
 
 
@@ -430,18 +287,18 @@ def _weights(facts: Facts) -> str:
         "that ask neighbours (DAPS, SNAPS, Pooled) often make smaller sets.",
         "given": "These weights were given, not chosen here.",
         "grid": f"{len(weights.pairs)} mixtures were compared on "
-        f"{_count(facts.n_tune, 'tuning node')}, whose labels take no part in the threshold. Which "
-        "one gives the smallest sets there is partly luck, so the weights are a mean of the best "
-        "ones of many resamples; few tuning nodes lean towards equal weights.",
-        "fit": f"They were fitted on {_count(facts.n_tune, 'tuning node')}, whose labels take no "
+        f"{counted(facts.n_tune, 'tuning node')}, whose labels take no part in the threshold. "
+        "Which one gives the smallest sets there is partly luck, so the weights are a mean of the "
+        "best ones of many resamples; few tuning nodes lean towards equal weights.",
+        "fit": f"They were fitted on {counted(facts.n_tune, 'tuning node')}, whose labels take no "
         "part in the threshold, so that the true labels there become likely.",
         "default": "There were too few tuning nodes to choose on: usual weights were taken.",
         "kept": "These weights were chosen earlier, on another graph.",
     }
-    out = [_p(f"{facts.method}: {METHODS.get(facts.method, 'a method of your own')}.")]
-    out.append(_p(texts[weights.chosen]))
+    out = [paragraph(f"{facts.method}: {METHODS.get(facts.method, 'a method of your own')}.")]
+    out.append(paragraph(texts[weights.chosen]))
     out.append(
-        _p(
+        paragraph(
             "Whatever the weights, the promise is the same: they only make the sets larger or "
             "smaller.",
             kind="why",
@@ -449,10 +306,10 @@ def _weights(facts: Facts) -> str:
     )
     if len(weights.parts) > 1:
         out.append(
-            _terms(
+            terms(
                 (
                     name.replace("_", " "),
-                    _data(f"weight-{name}", weight, f"{weight:.2f}"),
+                    exact_value(f"weight-{name}", weight, f"{weight:.2f}"),
                     PARTS.get(name, ("", ""))[1],
                 )
                 for name, weight in weights.parts.items()
@@ -485,7 +342,7 @@ def _weights_plot(facts: Facts) -> str:
 def _threshold(facts: Facts) -> str:
     scores = facts.scores
     out = [
-        _p(
+        paragraph(
             "Every label of every node has a score that says how strange the label looks there. A "
             "label is in the set when its score is not above the threshold."
         )
@@ -494,29 +351,31 @@ def _threshold(facts: Facts) -> str:
     if len(scores.limits) == 1 and finite:
         limit = finite[0][1]
         out.append(
-            _p(
-                f"The threshold is {_data('threshold', limit, f'{limit:.3f}')}: "
-                f"{facts.scores.at_most:,} of {_count(facts.n_calib, 'calibration node')} have "
+            paragraph(
+                f"The threshold is {exact_value('threshold', limit, f'{limit:.3f}')}: "
+                f"{facts.scores.at_most:,} of {counted(facts.n_calib, 'calibration node')} have "
                 "their true label at or below it. That is the promised share, rounded up for the "
                 "node to come."
             )
         )
     elif len(scores.limits) == 1:
-        out.append(_p("The threshold is infinite: there are too few calibration nodes for it."))
+        out.append(
+            paragraph("The threshold is infinite: there are too few calibration nodes for it.")
+        )
     else:
         what = {"class": "class", "group": "group"}.get(facts.kind, "group and class")
         out.append(
-            _p(
+            paragraph(
                 f"Each {what} has a threshold of its own, set so that {exactly(facts.promised)} of "
                 f"its calibration nodes don't exceed it with their true label."
             )
         )
     if scores.true_in is not None and scores.other_out is not None:
         out.append(
-            _p(
-                f"Among the calibration nodes {_share('true_in', scores.true_in)} of the true "
-                f"labels are in, and {_share('other_out', scores.other_out)} of all other labels "
-                "are ruled out. The further apart the two heaps, the smaller the sets."
+            paragraph(
+                f"Among the calibration nodes {exact_share('true_in', scores.true_in)} of the true "
+                f"labels are in, and {exact_share('other_out', scores.other_out)} of all other "
+                "labels are ruled out. The further apart the two heaps, the smaller the sets."
             )
         )
     if len(scores.limits) > 1:
@@ -538,7 +397,7 @@ def _threshold(facts: Facts) -> str:
 
 def _notes(facts: Facts) -> str:
     if not facts.notes:
-        return _p(
+        return paragraph(
             "Nothing stands out: there are enough calibration nodes, of every class, and no node "
             "is cut off from its neighbours."
         )
@@ -571,7 +430,7 @@ def _made(facts: Facts, version: str) -> str:
         ("Basic score", escape(facts.score), "How strange a label looks, given the classifier."),
         (
             "alpha",
-            _data("alpha", facts.alpha, f"{facts.alpha:g}"),
+            exact_value("alpha", facts.alpha, f"{facts.alpha:g}"),
             "The share of sets that may miss the truth; the promise is 1 - alpha.",
         ),
         ("Nodes", f"{facts.num_nodes:,}", "All that the graph has, whatever their role."),
@@ -580,21 +439,21 @@ def _made(facts: Facts, version: str) -> str:
         ("Classes", f"{facts.num_classes:,}", "The labels that a set may hold."),
         (
             "Calibration nodes",
-            _data("n_calib", facts.n_calib, f"{facts.n_calib:,}"),
+            exact_value("n_calib", facts.n_calib, f"{facts.n_calib:,}"),
             "Labelled nodes that set the threshold, and do nothing else.",
         ),
         (
             "Tuning nodes",
-            _data("n_tune", facts.n_tune, f"{facts.n_tune:,}"),
+            exact_value("n_tune", facts.n_tune, f"{facts.n_tune:,}"),
             "Labelled nodes that chose weights; they don't calibrate.",
         ),
         ("Known nodes", f"{facts.n_known:,}", "Nodes whose labels were evidence for others."),
         (
             "Predicted nodes",
-            _data("n_nodes", facts.n_nodes, f"{facts.n_nodes:,}"),
+            exact_value("n_nodes", facts.n_nodes, f"{facts.n_nodes:,}"),
             "Nodes that this report speaks of.",
         ),
         ("Seed", str(facts.seed), "Fixes every random draw: the same input, the same sets."),
         ("Version", f"snaps {escape(version)}", "The program that wrote this page."),
     ]
-    return _terms(rows)
+    return terms(rows)

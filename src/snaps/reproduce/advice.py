@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from snaps import metrics
+from snaps._base import Estimator
 from snaps._checks import check_alpha
 from snaps._choice import GOALS
 from snaps._errors import SnapsWarning
-from snaps._estimators import Estimator
 from snaps._inputs import Inputs
 from snaps._methods import methods
 from snaps._roles import Roles

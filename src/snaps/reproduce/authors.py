@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._estimators import Estimator
+from snaps._base import Estimator
 from snaps._evidence import Evidence, Keys
 from snaps._parts import Array, Engine, Probs
 from snaps.calibration import conformal_rank

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._estimators import DAPS, SNAPS, Estimator, SplitConformal
+from snaps._base import Estimator
+from snaps._estimators import DAPS, SNAPS, SplitConformal
 from snaps._pooled import Pooled
 from snaps.datasets import Dataset
 from snaps.graph import Graph

@@ -16,9 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps import metrics
+from snaps._base import Estimator
 from snaps._checks import check_known, check_probs
 from snaps._errors import SnapsError
-from snaps._estimators import Estimator, SplitConformal
+from snaps._estimators import SplitConformal
 from snaps._pooled import Pooled
 from snaps.calibration import Calibration
 from snaps.datasets.files import folders

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from snaps import metrics
+from snaps._base import Estimator
 from snaps._checks import check_alpha
-from snaps._estimators import Estimator
 from snaps._evidence import Labelled
 from snaps._inputs import Inputs, Made
 from snaps._methods import methods

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._estimators import DAPS, SNAPS, Estimator
+from snaps._base import Estimator
+from snaps._estimators import DAPS, SNAPS
 from snaps._methods import all_methods
 from snaps.datasets import Dataset
 from snaps.reproduce import authors

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from snaps._base import Estimator
 from snaps._checks import check_alpha, check_path, has, plainly, shown
 from snaps._checks.classes import encode_labels
 from snaps._errors import SnapsError, require
-from snaps._estimators import SNAPS, Estimator
+from snaps._estimators import SNAPS
 from snaps._evidence import Keys
 from snaps._parquet import texts
 from snaps._parts import Array, FittedScorer, Mean, Own, Part

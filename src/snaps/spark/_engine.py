@@ -29,7 +29,8 @@ from snaps._randomness import (
 from snaps.scores import LARGEST, LIBRARY, is_moderate
 from snaps.spark import _links
 from snaps.spark._batches import features_of, keys_of, pieces, unpacked
-from snaps.spark._columns import CHECKED, Tables, checker
+from snaps.spark._checked import check_edges, check_nodes
+from snaps.spark._columns import Tables
 from snaps.spark._rows import Candidates, RowMaker, is_plain
 from snaps.spark._told import told
 
@@ -75,8 +76,8 @@ class SparkInputs:
     def __init__(self, spark: Any, tables: Tables, logits: bool = False):
         self.spark, self.tables, self.nodes = spark, tables, tables.nodes
         self._logits = check_flag(logits, "logits")
-        self._check_edges()
-        self.num_nodes, self.num_classes, self._width = self._check_nodes()
+        self._num_edges, self._linked = check_edges(tables)
+        self.num_nodes, self.num_classes, self._width = check_nodes(tables, self._logits)
         self.nodes = self.nodes.coalesce(self._tasks())
         from pyspark.sql import functions as F
 
@@ -98,66 +99,6 @@ class SparkInputs:
         self._broadcast: dict[Similar, Any] = {}
         self._heavy: np.ndarray | None = None
         self._persisted: list[Any] = []
-
-    # -- checks ---------------------------------------------------------------------------------
-
-    def _check_edges(self) -> None:
-        from pyspark.sql import functions as F
-
-        counts = self.tables.edges.select(
-            F.count("*").alias("all"), F.count("src").alias("src"), F.count("dst").alias("dst"),
-            F.count_if(F.col("src") != F.col("dst")).alias("apart"),
-        )  # fmt: skip
-        with self.tables.reading("src"):
-            counts = counts.first()
-        for name in ("src", "dst"):
-            if counts[name] < counts["all"]:
-                other = "dst" if name == "src" else "src"
-                with self.tables.reading(name):
-                    row = self.tables.edges.where(F.col(name).isNull()).first()
-                at = "null too" if row[other] is None else plainly(row[other])
-                raise SnapsError(
-                    f"{self.tables.title(name)} must not be null, got null where {other} is {at}"
-                )
-        self._num_edges, self._linked = int(counts["all"]), bool(counts["apart"])
-
-    def _check_nodes(self) -> tuple[int, int, int]:
-        """The number of nodes, of classes and of features."""
-        from pyspark.sql import functions as F
-
-        title = self.tables.titles[0]
-        with self.tables.reading():
-            found = (
-                self.nodes.mapInArrow(checker(title, self._logits, self.tables.classes), CHECKED)
-                .agg(
-                    F.min("problem").alias("problem"),
-                    *[f(name).alias(f"{f.__name__}_{name}") for f in (F.min, F.max)
-                      for name in ("classes", "width")],
-                )
-                .first()
-            )  # fmt: skip
-        if found["problem"]:
-            raise SnapsError(found["problem"])
-        if found["max_classes"] is None:
-            raise SnapsError(f"{title} must hold at least one node, got none")
-        for name, column in (("classes", "probs"), ("width", "features")):
-            low, high = found[f"min_{name}"], found[f"max_{name}"]
-            if low != high:
-                with self.tables.reading():
-                    row = self.nodes.where(F.size(column) == low).select("id").first()
-                raise SnapsError(
-                    f"{self.tables.title(column)} must have lists of equal length ({high}), "
-                    f"got {low} for id {plainly(row['id'])}"
-                )
-        with self.tables.reading():
-            again = self.nodes.groupBy("id").count().where("count > 1").first()
-            count = self.nodes.count()
-        if again is not None:
-            raise SnapsError(
-                f"{self.tables.title('id')} must be unique, "
-                f"got {plainly(again['id'])} twice or more"
-            )
-        return count, int(found["max_classes"]), int(found["max_width"])
 
     def _tasks(self) -> int:
         """How many tasks go over the nodes at most: each one costs, even if it has no row."""

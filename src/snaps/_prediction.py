@@ -1,0 +1,369 @@
+"""What a calibrated estimator can be asked: sets, p-values, how well it does, and why."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from snaps._checks import check_alpha, check_disjoint, check_flag, check_known, shown
+from snaps._errors import SnapsError, SnapsWarning
+from snaps._evaluation import Evaluation, evaluate_sets
+from snaps._exchangeability import Exchangeability, compare, node_columns
+from snaps._explanation import Explanation, explain
+from snaps._files import check_writable
+from snaps._fitted import Fitted
+from snaps._inputs import Inputs
+from snaps._randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
+from snaps._roles import Roles, mixed_seed, read_labels, read_node, read_nodes
+from snaps._state import State
+from snaps.kernels.memory import taken
+from snaps.sets import PredictionSets
+
+
+class Predicting(Fitted):
+    """The verbs after calibration."""
+
+    seed: Any
+
+    def _level(self, alpha: Any, state: State) -> Fraction:
+        """The level asked for; says so when another than the calibrated one has too few nodes."""
+        level = check_alpha(self.alpha if alpha is None else alpha)
+        if level != check_alpha(state.params["alpha"]):
+            groups = state.roles.groups
+            names = () if groups is None else groups.names
+            state.calibration.warn_few(level, state.roles.classes, names, 4)
+        return level
+
+    def _asked(self, nodes: Any, roles: Roles, inputs: Inputs) -> np.ndarray:
+        """The nodes asked for; by default all that were not used."""
+        apart = self._state is not None and self._state.apart
+        if nodes is None:
+            rest = np.ones(inputs.num_nodes, bool)
+            used = (roles.calib.keys, roles.tuning.keys, roles.known.keys, roles.reference)
+            if not apart:
+                rest[locate_keys(inputs.keys, np.concatenate(used))[0]] = False
+            return np.flatnonzero(rest)
+        wanted = read_nodes(inputs.graph, nodes, "nodes", True)
+        if apart:
+            return wanted
+        for keys, whose in (
+            (roles.known.keys, "the known nodes, whose labels were used"),
+            (roles.reference, "the reference, which is not to be predicted"),
+        ):
+            places = locate_keys(inputs.keys, keys)[0]
+            check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
+        return wanted
+
+    def _warn_used(self, wanted: np.ndarray, roles: Roles, inputs: Inputs) -> None:
+        """Say so when nodes are predicted that calibrated or tuned."""
+        if self._state is not None and self._state.apart:
+            return
+        keys = np.concatenate([roles.calib.keys, roles.tuning.keys])
+        count = int(np.isin(wanted, locate_keys(inputs.keys, keys)[0]).sum())
+        if count:
+            warnings.warn(
+                f"{count} of the nodes calibrated or tuned: the guarantee does not speak of them",
+                SnapsWarning,
+                stacklevel=3,
+            )
+
+    def _smoothing(self, wanted: np.ndarray, inputs: Inputs, roles: Roles) -> np.ndarray:
+        """One draw per node and label; another calibration set, another draw.
+
+        Were it the node's alone, a pool would have a bias of its own for each seed.
+        """
+        keys = hashes(0, inputs.keys[wanted], SMOOTH_STREAM)
+        return uniforms(mixed_seed(self.seed, roles.calib.keys), keys, inputs.num_classes)
+
+    def predict_set(
+        self, nodes: Any = None, alpha: float | None = None, *, smoothed: bool = False
+    ) -> PredictionSets:
+        """Prediction sets of some nodes.
+
+        Parameters
+        ----------
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all nodes that neither calibrated nor tuned nor were known. The guarantee
+            speaks of nodes drawn from the same pool as the calibration nodes; not of nodes that
+            calibrated, tuned or trained the classifier.
+        alpha : float, optional
+            Another level than the estimator's; the weights stay.
+        smoothed : bool
+            Let chance decide ties, by node and label: coverage is then 1 - alpha on the dot, also
+            where many scores tie. The sets hold the labels whose smoothed p-value is above alpha.
+
+        Returns
+        -------
+        PredictionSets
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+        >>> labels = np.array([0, 0, 0, 1] * 10)
+        >>> cp = snaps.SplitConformal(0.1, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> sets = cp.predict_set(np.arange(20, 40))
+        >>> sets[0]
+        array([0, 1])
+        >>> cp.predict_set(np.arange(20, 40), alpha=0.4)[0]
+        array([0])
+        """
+        state, inputs = self._view()
+        roles = state.roles
+        wanted = self._asked(nodes, roles, inputs)
+        if nodes is not None:
+            self._warn_used(wanted, roles, inputs)
+        level = self._level(alpha, state)
+        scores = inputs.score(state.scorer, wanted)
+        groups = None if roles.groups is None else roles.groups.codes[wanted]
+        if check_flag(smoothed, "smoothed"):
+            draws = self._smoothing(wanted, inputs, roles)
+            mask = state.calibration.p_values(scores, groups, draws) > float(level)
+        else:
+            mask = state.calibration.contains(scores, level, groups)
+        ids = np.asarray(taken(inputs.graph.ids, wanted))
+        return PredictionSets(mask, wanted, ids, inputs.num_nodes, roles.classes)
+
+    def predict_p(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
+        """Conformal p-values (m, K); a label is in the set at alpha when its p-value is above.
+
+        Parameters
+        ----------
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+        smoothed : bool
+            Let chance decide ties, which makes the p-values of true labels exactly uniform.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+        >>> labels = np.array([0, 0, 0, 1] * 10)
+        >>> cp = snaps.SplitConformal(0.1, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> cp.predict_p([20]).round(2)
+        array([[1.  , 0.29, 0.05]])
+        """
+        state, inputs = self._view()
+        roles = state.roles
+        wanted = self._asked(nodes, roles, inputs)
+        if nodes is not None:
+            self._warn_used(wanted, roles, inputs)
+        groups = None if roles.groups is None else roles.groups.codes[wanted]
+        draws = self._smoothing(wanted, inputs, roles) if check_flag(smoothed, "smoothed") else None
+        return state.calibration.p_values(inputs.score(state.scorer, wanted), groups, draws)
+
+    def evaluate(self, labels: Any, nodes: Any = None) -> Evaluation:
+        """Compare the sets of labelled nodes with the truth.
+
+        Parameters
+        ----------
+        labels : array (n,)
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all labelled nodes that neither calibrated nor tuned nor were known.
+
+        Returns
+        -------
+        Evaluation
+            A dict that prints as a table: coverage, size, size_nonempty, singleton_hit, empty, n,
+            threshold, coverage_interval (where the coverage falls with probability 0.99 if the
+            nodes were drawn from the same pool as the calibration nodes; None with class or group
+            thresholds), inside, class_coverage, group_coverage, n_calib, n_tune, tied (the share of
+            calibration scores that tie) and upper_binds (False where scores tie at the threshold:
+            coverage may then lie above the interval by right). What is infinite or has no value is
+            None: the dict is fit for JSON.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> probs = np.tile([0.6, 0.3, 0.1], (40, 1))
+        >>> labels = np.array([0, 0, 0, 1] * 10)
+        >>> cp = snaps.SplitConformal(0.1, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> told = cp.evaluate(labels, np.arange(20, 40))
+        >>> told["coverage"], told["size"], told["n"]
+        (1.0, 2.0, 20)
+        """
+        state, inputs = self._view()
+        roles = state.roles
+        codes, _ = read_labels(labels, inputs.num_nodes, inputs.num_classes, roles.classes)
+        wanted = self._asked(nodes, roles, inputs)
+        if nodes is None:
+            wanted = wanted[codes[wanted] >= 0]
+        if wanted.size == 0:
+            raise SnapsError("'nodes' must hold at least one labelled node, got none")
+        check_known(codes, wanted, "nodes", inputs.graph.ids)
+        for whose, keys in (
+            ()
+            if state.apart
+            else (
+                ("the calibration nodes", roles.calib.keys),
+                ("the tuning nodes", roles.tuning.keys),
+            )
+        ):
+            places = locate_keys(inputs.keys, keys)[0]
+            check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
+        return evaluate_sets(self.predict_set(wanted), codes, state, check_alpha(self.alpha))
+
+    def exchangeability(self, nodes: Any = None) -> Exchangeability:
+        """Whether the calibration nodes look like the nodes to be predicted; needs no label.
+
+        Compares top probability, predicted class, score of the top label and degree by rank tests.
+        At most 1 of 1,000 fair splits is said to differ. That no difference was found proves
+        nothing; a difference means that the guarantee does not speak of these nodes.
+
+        Parameters
+        ----------
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all nodes that neither calibrated nor tuned nor were known.
+
+        Returns
+        -------
+        Exchangeability
+            `alike`, and one sentence when printed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> from snaps.datasets import make_graph
+        >>> from snaps.models import smoothed_regression
+        >>> data = make_graph(600, 4, seed=1)
+        >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+        >>> cp = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, np.arange(60, 260))
+        >>> look = cp.exchangeability()
+        >>> look.alike
+        True
+        >>> print(look)
+        calibration nodes (200) look like the nodes predicted (400): no difference in top
+        probability, predicted class, score of the top label or degree (smallest p 0.4)
+        """
+        state, inputs = self._view()
+        wanted = self._asked(nodes, state.roles, inputs)
+        adjacency = inputs.graph.adjacency
+        degrees = np.diff(adjacency.indptr) if adjacency.nnz else None
+        scores, classes = inputs.score(state.scorer), state.roles.classes
+        columns = node_columns(inputs.probs, scores, degrees, classes)
+        roles, drawn = state.roles, self.calib_nodes_
+        evidence = getattr(state.scorer, "evidence", roles.known)
+        # Tuning nodes of the same draw tell as much, unless their own labels moved their scores.
+        if roles.tuning.drawn and not np.isin(roles.tuning.keys, evidence.keys).any():
+            drawn = np.concatenate([drawn, self.tune_nodes_])
+        return compare(columns, drawn, wanted, inputs.keys, self.seed)
+
+    def explain(self, node: Any) -> Explanation:
+        """Why each label is in or out of a node's set, and which neighbours moved its score.
+
+        Parameters
+        ----------
+        node : int, or str where ids are strings
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> from snaps.datasets import make_graph
+        >>> from snaps.models import smoothed_regression
+        >>> data = make_graph(600, 4, seed=1)
+        >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+        >>> cp = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, np.arange(60, 260))
+        >>> print(cp.explain(300))
+        node 300
+        label         own   similar    linked     mixed  threshold  in
+        weight      0.340     0.257     0.403
+        0          0.9950    0.9884    0.9294    0.9668     0.7713  -
+        1          0.9999    0.7782    0.9948    0.9409     0.7713  -
+        2          0.3771    0.8445    0.5829    0.5801     0.7713  yes
+        3          0.9918    0.8377    0.9787    0.9469     0.7713  -
+        moved most by (37 neighbours in all)
+          linked node 76 (weight 0.024): label 0 by -0.0160
+          linked node 427 (weight 0.024): label 2 by +0.0148
+          linked node 245 (weight 0.024): label 2 by +0.0148
+          linked node 591 (weight 0.024): label 2 by +0.0143
+          linked node 155 (weight 0.024): label 2 by +0.0142
+        """
+        state, inputs = self._view()
+        roles = state.roles
+        place = read_node(inputs.graph, node)
+        limits = state.calibration.limits(check_alpha(self.alpha))
+        group = 0 if roles.groups is None else roles.groups.codes[place]
+        return explain(place, inputs, state.scorer, limits[group], roles.classes)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        labels: Any = None,
+        nodes: Any = None,
+        *,
+        show: Any = None,
+        title: str = "",
+    ) -> None:
+        """Write a report: one HTML page that needs no network, with every node to explore.
+
+        It tells what was promised and observed, how small the sets are, for whom they are weaker,
+        how the weights were chosen and where the threshold lies; then each node's set and why.
+
+        Parameters
+        ----------
+        path : path
+        labels : array (n,), optional
+            The truth, as far as it is known. Without it coverage cannot be shown.
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all nodes that neither calibrated nor tuned nor were known.
+        show : same, optional
+            Nodes to be found in the page for certain. It carries all nodes up to 20,000, and a
+            random part of more.
+        title : str
+            What the data is called.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import snaps
+        >>> from snaps.datasets import make_graph
+        >>> from snaps.models import smoothed_regression
+        >>> data = make_graph(600, 4, seed=1)
+        >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+        >>> cp = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, np.arange(60, 260))
+        >>> from pathlib import Path
+        >>> cp.report("report.html", data.labels, title="a made graph")
+        >>> Path("report.html").stat().st_size < 8_000_000
+        True
+        """
+        from snaps.report import Subject, write_report
+
+        check_writable(path)
+        state, inputs = self._view()
+        roles, ids = state.roles, inputs.graph.ids
+        wanted = self._asked(nodes, roles, inputs)
+        if not isinstance(title, str):
+            raise SnapsError(f"'title' must be a string, got {shown(title)}")
+        asked = read_nodes(inputs.graph, [] if show is None else show, "show", True)
+        truth = np.full(inputs.num_nodes, -1)
+        if not state.apart:
+            for whose, used in (
+                ("the calibration nodes", roles.calib),
+                ("the tuning nodes", roles.tuning),
+                ("the known nodes", roles.known),
+            ):
+                places, found = locate_keys(inputs.keys, used.keys)
+                check_disjoint(wanted, "nodes", places, whose, ids)
+                truth[places] = used.labels[found]
+        evaluation = None
+        if labels is not None:
+            truth, _ = read_labels(labels, inputs.num_nodes, inputs.num_classes, roles.classes)
+            known = wanted[truth[wanted] >= 0]
+            evaluation = self.evaluate(labels, known) if known.size else None
+        look = self.exchangeability(wanted) if wanted.size and self.calib_nodes_.size else None
+        subject = Subject(
+            type(self).__name__, self.scorer(), state, inputs, check_alpha(self.alpha), wanted,
+            truth, evaluation, look, int(self.seed), title,
+        )  # fmt: skip
+        write_report(path, subject, asked)

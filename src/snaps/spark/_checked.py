@@ -1,0 +1,67 @@
+"""Nodes and edges of a cluster, looked at once before any work."""
+
+from __future__ import annotations
+
+from snaps._checks import plainly
+from snaps._errors import SnapsError
+from snaps.spark._columns import CHECKED, Tables, checker
+
+
+def check_edges(tables: Tables) -> tuple[int, bool]:
+    """How many edges there are, and whether any links two nodes."""
+    from pyspark.sql import functions as F
+
+    counts = tables.edges.select(
+        F.count("*").alias("all"), F.count("src").alias("src"), F.count("dst").alias("dst"),
+        F.count_if(F.col("src") != F.col("dst")).alias("apart"),
+    )  # fmt: skip
+    with tables.reading("src"):
+        counts = counts.first()
+    for name in ("src", "dst"):
+        if counts[name] < counts["all"]:
+            other = "dst" if name == "src" else "src"
+            with tables.reading(name):
+                row = tables.edges.where(F.col(name).isNull()).first()
+            at = "null too" if row[other] is None else plainly(row[other])
+            raise SnapsError(
+                f"{tables.title(name)} must not be null, got null where {other} is {at}"
+            )
+    return int(counts["all"]), bool(counts["apart"])
+
+
+def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
+    """The number of nodes, of classes and of features."""
+    from pyspark.sql import functions as F
+
+    title = tables.titles[0]
+    with tables.reading():
+        found = (
+            tables.nodes.mapInArrow(checker(title, logits, tables.classes), CHECKED)
+            .agg(
+                F.min("problem").alias("problem"),
+                *[f(name).alias(f"{f.__name__}_{name}") for f in (F.min, F.max)
+                  for name in ("classes", "width")],
+            )
+            .first()
+        )  # fmt: skip
+    if found["problem"]:
+        raise SnapsError(found["problem"])
+    if found["max_classes"] is None:
+        raise SnapsError(f"{title} must hold at least one node, got none")
+    for name, column in (("classes", "probs"), ("width", "features")):
+        low, high = found[f"min_{name}"], found[f"max_{name}"]
+        if low != high:
+            with tables.reading():
+                row = tables.nodes.where(F.size(column) == low).select("id").first()
+            raise SnapsError(
+                f"{tables.title(column)} must have lists of equal length ({high}), "
+                f"got {low} for id {plainly(row['id'])}"
+            )
+    with tables.reading():
+        again = tables.nodes.groupBy("id").count().where("count > 1").first()
+        count = tables.nodes.count()
+    if again is not None:
+        raise SnapsError(
+            f"{tables.title('id')} must be unique, got {plainly(again['id'])} twice or more"
+        )
+    return count, int(found["max_classes"]), int(found["max_width"])
