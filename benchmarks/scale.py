@@ -108,7 +108,8 @@ def _measured(shape: Shape, folder: Path, name: str, candidates: int, *options: 
 
 
 STAGES = (
-    "reading", "similarity", "propagation", "regression", "tuning", "scores", "writing", "summary"
+    "reading", "similarity", "propagation", "regression", "tuning", "scores", "calibration", "sets",
+    "writing", "summary",
 )  # fmt: skip
 WAYS = {
     "SNAPS, {M} candidates": ("--candidates", "{M}"),
