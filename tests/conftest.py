@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import warnings
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# A shell that runs the tests in the background has them, and all they start, ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first call of a numba loop compiles it, so no deadline is fair.
 settings.register_profile("snaps", deadline=None, max_examples=30, print_blob=True)
