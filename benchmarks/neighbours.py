@@ -267,9 +267,8 @@ def sparse(full: bool) -> list[Row]:
     """Many sparse columns: approximate beside exact, which is timed on some of the rows."""
     rows: list[Row] = []
     cases = [(20_000, 2000, kind) for kind in BAGS]
-    if (
-        full
-    ):  # with words by chance a million rows would be searched exactly, for a quarter of an hour
+    if full:
+        # With words by chance a million rows would be searched exactly, for a quarter of an hour.
         cases = [(100_000, 10_000, kind) for kind in BAGS] + [(1_000_000, 10_000, next(iter(BAGS)))]
     for n, d, kind in cases:
         table = bags(n, d, BAGS[kind])
