@@ -186,8 +186,9 @@ def predict_sets(
     >>> found = snaps.spark.predict_sets(spark, nodes, edges, method)  # doctest: +SKIP
     """
     require("pyspark", "spark")
+    from snaps.spark._checked import check_fits
     from snaps.spark._columns import read_tables
-    from snaps.spark._engine import SparkInputs, check_fits
+    from snaps.spark._engine import SparkInputs
 
     if not has(spark, "sparkContext"):
         raise SnapsError(

@@ -1,9 +1,13 @@
-"""Nodes and edges of a cluster, looked at once before any work."""
+"""What is asked of a cluster, its nodes and its edges, looked at once before any work."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from snaps._checks import plainly
 from snaps._errors import SnapsError
+from snaps._parts import Beliefs, Mean, Own, Part, Probs
+from snaps.scores import LARGEST, LIBRARY, is_moderate
 from snaps.spark._columns import CHECKED, Tables, checker
 
 
@@ -65,3 +69,22 @@ def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
             f"{tables.title('id')} must be unique, got {plainly(again['id'])} twice or more"
         )
     return count, int(found["max_classes"]), int(found["max_width"])
+
+
+def check_fits(parts: Iterable[Part], num_classes: int) -> None:
+    """Whether this engine makes these parts."""
+    for part in parts:
+        averaged = isinstance(part, Mean)
+        while isinstance(part, Mean):
+            part = part.of
+        if isinstance(part, Own) and type(part.score) not in LIBRARY:
+            raise SnapsError(
+                f"'score' must be APS, RAPS, SAPS or THR on Spark, got {type(part.score).__name__}"
+            )
+        if averaged and isinstance(part, Own) and not is_moderate(part.score, num_classes):
+            raise SnapsError(
+                f"'score' must give scores of at most {LARGEST:g} to be averaged on Spark, "
+                f"got {part.score!r} and {num_classes} classes"
+            )
+        if not isinstance(part, (Own, Probs, Beliefs)):
+            raise SnapsError(f"'parts' must be among those that Spark makes, got {part!r:.40}")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from snaps._checks import check_flag, plainly
 from snaps._errors import SnapsError
 from snaps._evidence import Keys
-from snaps._parts import Array, Beliefs, Links, Mean, Own, Part, Probs, Similar
+from snaps._parts import Array, Links, Mean, Part, Probs, Similar
 from snaps._randomness import (
     CANDIDATE_STREAM,
     SHARES_STREAM,
@@ -26,7 +26,6 @@ from snaps._randomness import (
     node_keys,
     smallest,
 )
-from snaps.scores import LARGEST, LIBRARY, is_moderate
 from snaps.spark import _links
 from snaps.spark._batches import features_of, keys_of, pieces, unpacked
 from snaps.spark._checked import check_edges, check_nodes
@@ -496,22 +495,3 @@ def _finished(make: RowMaker, finish: Finish) -> Any:
             yield from finish(batch, rows)
 
     return run
-
-
-def check_fits(parts: Iterable[Part], num_classes: int) -> None:
-    """Whether this engine makes these parts."""
-    for part in parts:
-        averaged = isinstance(part, Mean)
-        while isinstance(part, Mean):
-            part = part.of
-        if isinstance(part, Own) and type(part.score) not in LIBRARY:
-            raise SnapsError(
-                f"'score' must be APS, RAPS, SAPS or THR on Spark, got {type(part.score).__name__}"
-            )
-        if averaged and isinstance(part, Own) and not is_moderate(part.score, num_classes):
-            raise SnapsError(
-                f"'score' must give scores of at most {LARGEST:g} to be averaged on Spark, "
-                f"got {part.score!r} and {num_classes} classes"
-            )
-        if not isinstance(part, (Own, Probs, Beliefs)):
-            raise SnapsError(f"'parts' must be among those that Spark makes, got {part!r:.40}")
