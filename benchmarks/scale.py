@@ -313,9 +313,7 @@ def examples() -> list[Row]:
 
 
 def _memory(shape: Shape, **options: Any) -> tuple[int, int]:
-    given = 4 * (shape.classes + shape.features)
-    numbers = shape.nodes, shape.edges, shape.classes, shape.features
-    return needed(*numbers, 20, given=given, **options)
+    return needed(shape.nodes, shape.edges, shape.classes, shape.features, 20, **options)
 
 
 def tables(full: bool, folder: Path | None = None) -> Iterator[tuple[str, Callable[[], list[Row]]]]:

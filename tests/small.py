@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
+from snaps._files import _open_nameless
 from snaps.datasets import make_graph
 from snaps.folder import write_folder
 from snaps.models import smoothed_regression
@@ -62,6 +64,14 @@ def change(folder, name, **columns):
         new[column] = values(new[column].to_pylist()) if callable(values) else values
     pq.write_table(pa.table({k: v for k, v in new.items() if v is not None}), path)
     (Path(folder) / "manifest.json").unlink(missing_ok=True)
+
+
+def can_be_nameless(folder):
+    """Whether the file system of a folder has files without a name."""
+    handle = _open_nameless(folder)
+    if handle is not None:
+        os.close(handle)
+    return handle is not None
 
 
 def complaint(call, *arguments, **options) -> str:

@@ -21,14 +21,14 @@ import scipy.sparse as sp
 import small
 import snaps
 from small import CALIB, LABELS, PROBS, TEST
-from snaps._files import atomic_path, read_npz
+from snaps._files import _umask, atomic_path, read_npz
 from snaps.folder import read_folder, write_folder
 
 # ---- Whole or not at all -------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["can", "another system", "another file system", "no /proc"])
-def nameless(request, monkeypatch):
+def nameless(request, monkeypatch, tmp_path):
     """Whether files without a name can be written."""
     real = os.open
 
@@ -38,8 +38,8 @@ def nameless(request, monkeypatch):
         return real(path, flags, *rest)
 
     if request.param == "can":
-        if not hasattr(os, "O_TMPFILE"):
-            pytest.skip("this system has no O_TMPFILE")
+        if not small.can_be_nameless(tmp_path):
+            pytest.skip(f"{tmp_path} can have no file without a name")
         return True
     if request.param == "another system":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
@@ -64,6 +64,23 @@ def test_a_file_appears_when_it_is_whole(tmp_path, nameless, old):
     assert target.read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["x.bin"]
     assert not open_files(tmp_path)
+
+
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_file_gets_its_name_where_links_are_forbidden(tmp_path, monkeypatch, old):
+    def refuse(*arguments, **options):
+        raise OSError(errno.EPERM if old is None else errno.EEXIST, "no links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    target = tmp_path / "x.bin"
+    if old is not None:
+        target.write_bytes(old)
+        target.chmod(0o640)
+    with atomic_path(target) as temporary:
+        temporary.write_bytes(b"new")
+    assert target.read_bytes() == b"new" and os.listdir(tmp_path) == ["x.bin"]
+    usual = 0o666 & ~_umask() if old is None else 0o640
+    assert stat.S_IMODE(target.stat().st_mode) == usual
 
 
 def open_files(folder):

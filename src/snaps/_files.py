@@ -6,6 +6,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -128,16 +129,24 @@ def _nameless(target: Path, handle: int) -> Iterator[Path]:
         place = _opened(handle)
         yield place
         try:
-            _link(place, target, handle)
-        except FileExistsError:  # no link replaces a file, but a rename does
-            temporary = target.with_name(_hidden(target) + secrets.token_hex(4))
-            try:
-                _link(place, temporary, handle)
-                os.replace(temporary, target)
-            finally:
-                temporary.unlink(missing_ok=True)
+            _give_name(place, target, handle)
+        except OSError:  # links may be forbidden
+            with _named(target) as temporary:
+                shutil.copy(place, temporary)
     finally:
         os.close(handle)
+
+
+def _give_name(place: Path, target: Path, handle: int) -> None:
+    try:
+        _link(place, target, handle)
+    except FileExistsError:  # no link replaces a file, but a rename does
+        temporary = target.with_name(_hidden(target) + secrets.token_hex(4))
+        try:
+            _link(place, temporary, handle)
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _open_nameless(folder: Path) -> int | None:

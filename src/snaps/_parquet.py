@@ -72,8 +72,8 @@ class Columns:
         if kind is None or not (types.is_nested(kind) and hasattr(kind, "value_type")):
             return 0, 0
         try:
-            batch = next(self._streamed([name], 1), ())
-            (first,) = batch[0].to_pylist() if batch else [None]
+            columns = (column for (column,) in self._streamed([name], 1) if len(column))
+            first = next((column[0].as_py() for column in columns), None)
         except Exception as error:
             raise self._unreadable(error) from error
         # Lists of anything but numbers are refused when they are read.

@@ -49,7 +49,7 @@ def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
                 matrix.check_format(full_check=True)
                 out = sp.csr_array(matrix)
         repeats, diagonal = _look(out)
-    except MemoryError:
+    except (MemoryError, SnapsError):
         raise
     except Exception as error:  # SciPy has no one error for what may be wrong
         raise SnapsError(f"'{name}' must be a valid sparse matrix: {error}") from error
@@ -62,7 +62,7 @@ def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
 
 
 def _own_indices(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and where rows begin, of the type that SciPy would turn them into by a copy more."""
+    """Indices and where rows begin, of 32 bits where these suffice."""
     ends = np.asarray(matrix.indices), np.asarray(matrix.indptr)
     bounds = [int(each) for some in ends for each in (some.min(initial=0), some.max(initial=0))]
     narrow = np.iinfo(np.int32)

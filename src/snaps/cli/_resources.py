@@ -85,7 +85,7 @@ def needs(folder: Path, estimator: Estimator, *, weighted: bool = False) -> tupl
     padded = 12 * nodes.longest("id")
     return needed(
         nodes.num_rows, edges.num_rows, classes, features, getattr(estimator, "k", 0),
-        given=classes * probs_bytes + features * feature_bytes,
+        probs_bytes=probs_bytes, feature_bytes=feature_bytes,
         dense=dense, beside=beside, turned=turned, named=named, padded=padded,
         columns=columns,
         everyone=getattr(estimator, "candidates", None) is None,
@@ -119,7 +119,8 @@ def needed(
     features: int,
     k: int,
     *,
-    given: int,
+    probs_bytes: int = 4,
+    feature_bytes: int = 4,
     dense: int = 0,
     beside: int = 0,
     turned: int = 0,
@@ -130,14 +131,16 @@ def needed(
     pooled: bool = False,
     weighted: bool = False,
 ) -> tuple[int, int]:
-    """The same by numbers: `given` are the bytes per node of probabilities and features as read.
+    """The same by numbers, of which probabilities and features have so many bytes each as read.
 
     `beside` are bytes of features in a file of their own, `dense` those of them in a plain table,
     `turned` those that their way from another sparse format takes, `named` bytes per node of
     strings, `padded` those of ids as long as the longest, which may be mapped, `columns` those that
     probabilities are read from, and `everyone` says that neighbours are looked for among all nodes.
     """
-    table, near, given = 8 * nodes * classes, 12 * nodes * k, given * nodes + beside
+    table, near = 8 * nodes * classes, 12 * nodes * k
+    searched = nodes * features * feature_bytes + beside
+    given = nodes * classes * probs_bytes + searched
     given += beside - dense  # sparse features are looked at in a copy
     graph = (24 if weighted else 16) * edges + 8 * nodes
     building = (56 if weighted else 16) * edges
@@ -148,7 +151,9 @@ def needed(
     # In blocks: scores of all nodes, of those asked for, and as neighbours read them, in half the
     # bytes. Small tables are made whole, one for each part.
     tables = (6.0, 13.0) if pooled else (2.5, 6.5)
-    work = max(searching, near + int(tables[table < LARGE] * table))
+    # Where rows have a single entry, they are searched in a copy with these scaled.
+    scaled = searched * bool(k)
+    work = max(searching + scaled, near + int(tables[table < LARGE] * table))
     reading = max(columns * min(_A_PAGE, 16 * nodes), turned)
     whole, least = max(building, given + max(reading, table + work)), max(building, searching)
     return fixed + padded * nodes + whole, fixed + max(least, reading)
