@@ -647,3 +647,73 @@ def test_a_regression_is_accumulated_in_blocks(monkeypatch, data):
         others = np.arange(300) != i
         guess = rows[i] @ fitted(rows[others], target[others], ridge)
         np.testing.assert_allclose(parts.left_out[i], guess, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.float16, np.int32, np.float32])
+@pytest.mark.parametrize("file", ["features.npy", "features.npz"])
+def test_features_count_as_the_floats_that_they_become(tmp_path, monkeypatch, kind, file):
+    monkeypatch.chdir(tmp_path)
+    n, width = 1000, 600
+    write_plainly({"probs": listed(np.full((n, 2), 0.5))}, n)
+    least = needs(tmp_path / "g", snaps.SNAPS())[0]
+    table = np.ones((n, width), kind)
+    np.save(f"g/{file}", table) if file.endswith("npy") else np.savez(f"g/{file}", x=table)
+    floats = read_folder("g").graph.features.astype(np.promote_types(kind, np.float32))
+    own = table.nbytes if kind == np.float32 else table.nbytes + floats.nbytes
+    # As read, in a copy with lone entries scaled, and as the search among all nodes has them.
+    assert needs(tmp_path / "g", snaps.SNAPS())[0] - least >= 2 * own + 4 * n * width - n * 500
+
+
+def test_names_of_groups_count(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    n, longest = 1000, 5000
+    names = pa.array(["a" * longest] * n)
+    write_plainly({"probs": listed(np.full((n, 2), 0.5)), "group": names}, n)
+    without, least = needs(tmp_path / "g", snaps.SplitConformal())
+    assert needs(tmp_path / "g", snaps.SplitConformal(), group_by="group") == (
+        without + 12 * n * longest,
+        least,
+    )
+
+
+@MEASURED
+def test_features_are_summed_up_in_blocks(tmp_path, monkeypatch):
+    """It took the table in double precision, and four of 136 columns."""
+    monkeypatch.chdir(tmp_path)
+    n, width = 60_000, 400
+    write_plainly({"probs": listed(np.full((n, 2), 0.5))}, n)
+    table = np.random.default_rng(0).random((n, width), np.float32)
+    np.save("g/features.npy", table)
+    code = "read = read_folder('g')\nsnaps._context.summary(read.graph)"
+    assert memory_of(f"import snaps._context\n{code}") < 1.5 * table.nbytes
+
+
+def test_names_are_looked_up_many_at_a_time(tmp_path, monkeypatch):
+    """Each look hashes all of the names: reading would grow with nodes times edges."""
+    import pyarrow.compute as pc
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("snaps._parquet._MOST_ROWS", 100)
+    n, num_edges, looks = 1000, 30_000, []
+    probs = listed(np.full((n, 2), 0.5))
+    write_plainly({"id": pa.array([f"n{i}" for i in range(n)]), "probs": probs}, n, num_edges)
+    real = pc.index_in
+    monkeypatch.setattr(pc, "index_in", lambda *names: looks.append(1) or real(*names))
+    graph = read_folder("g").graph
+    assert 2 < len(looks) < 40
+    ends = np.random.default_rng(0).integers(n - 1, size=(2, num_edges))
+    assert (graph.adjacency != snaps.Graph(ends, num_nodes=n).adjacency).nnz == 0
+    edges = pq.read_table("g/edges.parquet")
+    wrong = pa.array([*edges["dst"].to_pylist()[:-1], "nobody"])
+    pq.write_table(edges.set_column(1, "dst", wrong), "g/edges.parquet")
+    with pytest.raises(snaps.SnapsError, match="'dst' must name nodes of the graph, got nobody"):
+        read_folder("g")
+
+
+def test_a_column_twice_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_plainly({"probs": listed(np.full((3, 2), 0.5))}, 3, 1)
+    nodes = pq.read_table("g/nodes.parquet")
+    pq.write_table(nodes.append_column("id", nodes["id"]), "g/nodes.parquet")
+    with pytest.raises(snaps.SnapsError, match="must have each column once, got one twice"):
+        read_folder("g")

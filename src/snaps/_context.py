@@ -5,7 +5,7 @@ Left of the wall: labels come as evidence, and nothing here knows a role.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ import scipy.sparse as sp
 
 from snaps.graph import Graph
 from snaps.kernels.memory import pieces, room
-from snaps.kernels.threads import single_products
+from snaps.kernels.threads import blocks, single_products
 
 SUMMARY_SIZE = 128  # columns that sum up the features
 CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
+BLOCK_ROWS, BLOCK_BYTES = 8192, 2**24  # of features that are summed up at a time, at most
 # Label propagation: the share of a node's mass that comes from its neighbours (the rest is its
 # own start), the most steps, and the change at which it has settled.
 FROM_NEIGHBOURS, STEPS, SETTLED = 0.9, 30, 1e-3
@@ -72,21 +73,26 @@ def _sizes(table: np.ndarray) -> tuple[int, int]:
 def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
     """The features in the basis of their leading singular vectors, rare words weighted up.
 
-    Unit rows. Summed up in the order of the ids, by one thread: neither the order of the nodes nor
-    the number of threads can then change a bit.
+    Unit rows. Summed up in the order of the ids, by one thread, in blocks that depend on the number
+    of columns alone: neither the order of the nodes, nor threads, nor memory can change a bit.
     """
     assert graph.features is not None
-    features = graph.features
-    if not sp.issparse(features) and features.shape[1] <= size:
-        # Row by row: neither order nor blocks make a difference.
-        out = room(features.shape)
-        for some in pieces(*_sizes(out)):
-            out[some] = unit_rows(unit_rows(np.asarray(features[some], np.float64)))
-        return out
-    order = np.argsort(graph.keys, kind="stable")
+    features, (n, d) = graph.features, graph.features.shape
+    rarity = _rarity(features)
+
+    def rows(places: np.ndarray) -> Any:
+        return _weighted(features[places], rarity)
+
     with single_products():
-        table = unit_rows(_summary(features[order], size))
-    return table[np.argsort(order)]
+        order = np.argsort(graph.keys, kind="stable")
+        basis = None if d <= size else _leading(rows, order, d, size)
+        out = room((n, d if basis is None else basis.shape[1]))
+        for some in blocks(order, _block_rows(d)):
+            table = rows(some)
+            if basis is not None:
+                table = table @ basis
+            out[some] = unit_rows(table.toarray() if sp.issparse(table) else table)
+    return out
 
 
 def context_features(adjacency: sp.csr_array, table: np.ndarray) -> np.ndarray:
@@ -98,31 +104,59 @@ def context_features(adjacency: sp.csr_array, table: np.ndarray) -> np.ndarray:
     """
     from snaps.kernels.aggregation import neighbour_mean
 
-    own = unit_rows(np.ascontiguousarray(table[:, :CONTEXT_SIZE]))
-    return np.hstack([own, unit_rows(neighbour_mean(adjacency, own))]).astype(np.float32)
+    n, width = len(table), min(table.shape[1], CONTEXT_SIZE)
+    own, out = room((n, width)), room((n, 2 * width), np.float32)
+    for some in pieces(*_sizes(own)):
+        own[some] = unit_rows(np.ascontiguousarray(table[some, :width]))
+    for some in pieces(*_sizes(own)):
+        out[some, :width] = own[some]
+        out[some, width:] = unit_rows(neighbour_mean(adjacency, own, rows=some))
+    return out
 
 
-def _summary(features: Any, size: int, rounds: int = 2) -> np.ndarray:
-    """Rows in the basis of the leading singular vectors, by subspace iteration."""
-    table = _weighted(features)
-    n, d = table.shape
-    if d <= size:
-        return table.toarray() if sp.issparse(table) else table
-    wide = min(size + 8, n, d)
-    basis = table @ np.random.default_rng(0).standard_normal((d, wide))
+def _leading(
+    rows: Callable[[np.ndarray], Any], order: np.ndarray, d: int, size: int, rounds: int = 2
+) -> np.ndarray:
+    """What takes rows to the basis of their leading singular vectors, by subspace iteration."""
+
+    def through(basis: np.ndarray) -> np.ndarray:
+        out = np.zeros_like(basis)
+        for some in blocks(order, _block_rows(d)):
+            table = rows(some)
+            out += table.T @ (table @ basis)
+        return out
+
+    basis = np.random.default_rng(0).standard_normal((d, min(size + 8, len(order), d)))
     for _ in range(rounds):
-        basis = table @ (table.T @ np.linalg.qr(basis)[0])
-    basis = np.linalg.qr(basis)[0]
-    left, values, _ = np.linalg.svd((table.T @ basis).T, full_matrices=False)
-    return (basis @ left)[:, :size] * values[:size]
+        basis = np.linalg.qr(through(basis))[0]
+    # The table times the basis is tall; what makes its columns orthonormal is small.
+    seen = through(basis)
+    squares, turn = np.linalg.eigh(basis.T @ seen)
+    turn = turn / np.sqrt(np.maximum(squares, max(1e-12 * squares[-1], 1e-200)))
+    left, values, _ = np.linalg.svd((seen @ turn).T, full_matrices=False)
+    return basis @ turn @ (left * values)[:, :size]
 
 
-def _weighted(features: Any) -> Any:
-    """Unit rows; in sparse ones a column counts by the logarithm of its rarity."""
+def _block_rows(d: int) -> int:
+    """Rows of a block, by the number of columns."""
+    return max(min(BLOCK_ROWS, BLOCK_BYTES // (8 * d)), 1)
+
+
+def _rarity(features: Any) -> np.ndarray | None:
+    """What the columns of sparse features count: the logarithm of their rarity."""
     if not sp.issparse(features):
+        return None
+    n, d = features.shape
+    some = pieces(features.nnz, 8)  # which are counted as 64-bit integers
+    counts = sum((np.bincount(features.indices[part], minlength=d) for part in some), np.zeros(d))
+    return np.log((1 + n) / (1 + counts))
+
+
+def _weighted(features: Any, rarity: np.ndarray | None) -> Any:
+    """Unit rows; in sparse ones columns are weighted."""
+    if rarity is None:
         return unit_rows(np.asarray(features, np.float64))
     n, d = features.shape
-    rarity = np.log((1 + n) / (1 + np.bincount(features.indices, minlength=d)))
     counts = np.diff(features.indptr)
     values = np.asarray(features.data, np.float64)
     filled = np.flatnonzero(counts)

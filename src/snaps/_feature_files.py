@@ -25,7 +25,7 @@ _FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
 def read_feature_file(path: Path, num_nodes: int) -> Any:
     """The features in a file, a row for each of so many nodes; an .npy is mapped."""
     if path.suffix == ".npy":
-        features = _read_npy(path)
+        features = read_npy(path)
         _check_rows(features.shape, path, num_nodes)
         return features
     with open_npz(path) as arrays:
@@ -45,7 +45,8 @@ def _check_rows(shape: tuple[int, ...], path: Path, num_nodes: int) -> None:
         raise SnapsError(f"'{path}' must have one row a node ({num_nodes}), got {shape[0]}")
 
 
-def _read_npy(path: Path) -> np.ndarray:
+def read_npy(path: Path) -> np.ndarray:
+    """An array, mapped."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray):

@@ -225,6 +225,15 @@ class Archive(Mapping[str, np.ndarray]):
         """The bytes of each array, as the archive says."""
         return {name: member.file_size for name, member in self._members.items()}
 
+    def header(self, name: str) -> tuple[np.dtype, tuple[int, ...]]:
+        """Type and shape of an array, which is not read."""
+        member = self._members[name]
+        try:
+            with self._zip.open(member) as stream:
+                return _array_header(stream, member)[:2]
+        except Exception as error:
+            raise self._unreadable(error) from error
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
 

@@ -51,6 +51,8 @@ class Columns:
             self._rows = self._data.count_rows()
             self.types = dict(zip(schema.names, schema.types, strict=True))
         except Exception as error:  # pyarrow raises whatever flipped bits suggest
+            if "duplicate field names" in str(error):
+                raise SnapsError(f"'{path}' must have each column once, got one twice") from error
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> SnapsError:
@@ -64,20 +66,21 @@ class Columns:
         """Rows of all part files."""
         return self._rows
 
-    def width(self, name: str) -> tuple[int, int]:
-        """Numbers in the first list of a column, and the bytes of each; none without the column."""
+    def width(self, name: str) -> tuple[int, np.dtype]:
+        """Numbers in the first list of a column, and their type; none without the column."""
         import pyarrow.types as types
 
         kind = self.types.get(name)
         if kind is None or not (types.is_nested(kind) and hasattr(kind, "value_type")):
-            return 0, 0
+            return 0, np.dtype(np.float32)
         try:
             columns = (column for (column,) in self._streamed([name], 1) if len(column))
             first = next((column[0].as_py() for column in columns), None)
         except Exception as error:
             raise self._unreadable(error) from error
         # Lists of anything but numbers are refused when they are read.
-        return len(first or ()), _number_bytes(kind.value_type)
+        inside = kind.value_type
+        return len(first or ()), np.dtype(inside.to_pandas_dtype() if _is_number(inside) else "f4")
 
     def longest(self, name: str) -> int:
         """Characters of the longest string of a column; none if it is no column of strings."""
@@ -233,18 +236,22 @@ class Columns:
 
     def places(self, names: list[str], ids: np.ndarray) -> np.ndarray:
         """Columns of ids as positions among these ones, (columns, rows), a batch at a time."""
+        import pyarrow as pa
         import pyarrow.types as types
 
         self._check_there(names)
-        kinds = [self.types[name] for name in names]
+        kinds, batches = [self.types[name] for name in names], self._batches(names)
         if all(map(types.is_integer, kinds)):
             find = self._by_number(ids)
         elif ids.dtype.kind == "U" and all(map(is_text, kinds)):
-            find = self._by_name(ids)
+            known = pa.array(ids)
+            find = self._by_name(known)
+            # Arrow hashes all ids for each look: more are looked for at a time than there are.
+            batches = _gathered(batches, 4 * known.nbytes)
         else:
             return np.stack([locate(ids, self.ids(name), self.title(name)) for name in names])
         out = np.empty((len(names), self._rows), np.int32)
-        for rows, columns in self._batches(names):
+        for rows, columns in batches:
             for i, (name, column) in enumerate(zip(names, columns, strict=True)):
                 out[i, rows] = find(name, column, rows.start)
         return out
@@ -254,12 +261,9 @@ class Columns:
         places = Places(ids)
         return lambda name, column, first: places.find(column.to_numpy(), self.title(name))
 
-    def _by_name(self, ids: np.ndarray) -> Callable[[str, Any, int], np.ndarray]:
+    def _by_name(self, known: Any) -> Callable[[str, Any, int], np.ndarray]:
         """What finds columns of strings among ids, without an object for each of them."""
-        import pyarrow as pa
         import pyarrow.compute as pc
-
-        known = pa.array(ids)
 
         def find(name: str, column: Any, first: int) -> np.ndarray:
             self._refuse_nuls(name, column, first)
@@ -338,6 +342,26 @@ class Columns:
         return column.to_numpy(zero_copy_only=False)
 
 
+def _gathered(
+    batches: Iterator[tuple[slice, list[Any]]], least: int
+) -> Iterator[tuple[slice, list[Any]]]:
+    """Batches, put together until they have so many bytes."""
+    import pyarrow as pa
+
+    first, size, held = 0, 0, list[list[Any]]()
+    for rows, columns in batches:
+        held.append(columns)
+        size += sum(column.nbytes for column in columns)
+        if size >= least:
+            yield (
+                slice(first, rows.stop),
+                [pa.chunked_array(each) for each in zip(*held, strict=True)],
+            )
+            first, size, held = rows.stop, 0, []
+    if held:
+        yield slice(first, rows.stop), [pa.chunked_array(each) for each in zip(*held, strict=True)]
+
+
 def null_mask(column: Any) -> np.ndarray:
     """Where an Arrow array is null."""
     return column.is_null().to_numpy(zero_copy_only=False)
@@ -372,11 +396,6 @@ def _is_number(kind: Any) -> bool:
     import pyarrow.types as types
 
     return types.is_floating(kind) or types.is_integer(kind)
-
-
-def _number_bytes(kind: Any) -> int:
-    """Bytes of a number of this Arrow type; none of what is no number."""
-    return kind.bit_width // 8 if _is_number(kind) else 0
 
 
 def _decoded(schema: Any) -> Any:

@@ -333,8 +333,9 @@ def calibrated(
         if alpha is not None:
             estimator.set_params(alpha=alpha)
             estimator.scorer()
-    place_tables(place_for_tables(memory, check_folder(folder), estimator, out, weighted=weighted))
-    data, inputs = read(folder, group_by=group_by, weighted=weighted)
+    asked: dict[str, Any] = {"weighted": weighted, "group_by": group_by}
+    place_tables(place_for_tables(memory, check_folder(folder), estimator, out, **asked))
+    data, inputs = read(folder, **asked)
     if using is None:
         calibrate_folder(estimator, data, group_by=group_by, classes=classes, logits=logits)
     else:

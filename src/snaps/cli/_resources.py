@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from snaps.kernels.memory import LARGE
 
 if TYPE_CHECKING:
@@ -45,7 +47,13 @@ def shown_size(size: float) -> str:
 
 
 def place_for_tables(
-    limit: int | None, folder: Path, estimator: Estimator, out: str, *, weighted: bool
+    limit: int | None,
+    folder: Path,
+    estimator: Estimator,
+    out: str,
+    *,
+    weighted: bool,
+    group_by: str | None = None,
 ) -> str | None:
     """Where large tables must lie for the work to fit the limit: None is memory.
 
@@ -55,7 +63,7 @@ def place_for_tables(
 
     if limit is None:
         return None
-    whole, least = needs(folder, estimator, weighted=weighted)
+    whole, least = needs(folder, estimator, weighted=weighted, group_by=group_by)
     if limit >= whole:
         return None
     if limit < least:
@@ -68,48 +76,67 @@ def place_for_tables(
     return tempfile.gettempdir() if out == "-" else os.path.dirname(os.path.realpath(out))
 
 
-def needs(folder: Path, estimator: Estimator, *, weighted: bool = False) -> tuple[int, int]:
+def needs(
+    folder: Path, estimator: Estimator, *, weighted: bool = False, group_by: str | None = None
+) -> tuple[int, int]:
     """Bytes that a prediction takes with all tables in memory, and with the large ones mapped."""
     from snaps._parquet import Columns, is_text
 
     nodes, edges = Columns(folder / "nodes.parquet"), Columns(folder / "edges.parquet")
-    classes, probs_bytes = nodes.width("probs")
-    columns = 1
+    classes, kind = nodes.width("probs")
+    columns, probs_bytes = 1, kind.itemsize
     if not classes:
         classes, probs_bytes = sum(name.startswith("p_") for name in nodes.types), 8
         columns = classes
-    features, feature_bytes = nodes.width("features")
-    dense, beside, turned = _beside(folder)
+    features, kind = nodes.width("features")
+    feature_bytes, sparse, turned = _held(kind), 0, 0
+    if not features:
+        features, feature_bytes, sparse, turned = _beside(folder)
     # A string takes the bytes of the longest; labels are also sorted, which no file helps with.
     named = 300 * is_text(nodes.types.get("id")) + 12 * nodes.longest("label")
-    padded = 12 * nodes.longest("id")
+    padded = 12 * nodes.longest("id") + 12 * nodes.longest(group_by or "")
     return needed(
         nodes.num_rows, edges.num_rows, classes, features, getattr(estimator, "k", 0),
         probs_bytes=probs_bytes, feature_bytes=feature_bytes,
-        dense=dense, beside=beside, turned=turned, named=named, padded=padded,
+        sparse=sparse, turned=turned, named=named, padded=padded,
         columns=columns,
         everyone=getattr(estimator, "candidates", None) is None,
         pooled=estimator.uses_evidence, weighted=weighted,
     )  # fmt: skip
 
 
-def _beside(folder: Path) -> tuple[int, int, int]:
-    """Bytes of features in a file of their own: of a plain table, all, and to be turned into CSR.
+def _held(kind: np.dtype) -> int:
+    """Bytes of a feature as it is read, and of the float that it is turned into."""
+    if kind in (np.float32, np.float64):
+        return kind.itemsize
+    return kind.itemsize + (4 if kind.itemsize < 4 else 8)
 
-    SciPy turns one sparse format into another in memory, by way of arrays as large.
+
+def _beside(folder: Path) -> tuple[int, int, int, int]:
+    """Features in a file of their own: columns, bytes of each, bytes if sparse, and to turn these.
+
+    SciPy turns one sparse format into another in memory, by way of arrays as large. Sparse rows of
+    few columns are searched as dense ones.
     """
+    from snaps._cells import WIDE
+    from snaps._feature_files import read_npy
     from snaps._files import open_npz
 
     table, packed = folder / "features.npy", folder / "features.npz"
     if table.exists():
-        size = table.stat().st_size
-        return size, size, 0
+        array = read_npy(table)
+        return array.shape[-1] if array.ndim else 0, _held(array.dtype), 0, 0
     if not packed.exists():
-        return 0, 0, 0
+        return 0, 0, 0, 0
     with open_npz(packed) as arrays:
-        sizes = arrays.sizes
+        if "x" in arrays and "format" not in arrays:
+            kind, shape = arrays.header("x")
+            return shape[-1] if shape else 0, _held(kind), 0, 0
+        size = sum(arrays.sizes.values())
         other = "format" in arrays and arrays["format"].tolist() not in ("csr", b"csr")
-    return sizes.get("x", 0), sum(sizes.values()), 2 * sum(sizes.values()) * other
+        ends = arrays.get("shape" if "format" in arrays else "x_shape", np.empty(0))
+        width = int(ends.flat[-1]) if ends.size and ends.dtype.kind in "iu" else 0
+    return width if width <= WIDE else 0, 0, size, 2 * size * other
 
 
 def needed(
@@ -121,8 +148,7 @@ def needed(
     *,
     probs_bytes: int = 4,
     feature_bytes: int = 4,
-    dense: int = 0,
-    beside: int = 0,
+    sparse: int = 0,
     turned: int = 0,
     named: int = 0,
     padded: int = 0,
@@ -133,20 +159,20 @@ def needed(
 ) -> tuple[int, int]:
     """The same by numbers, of which probabilities and features have so many bytes each as read.
 
-    `beside` are bytes of features in a file of their own, `dense` those of them in a plain table,
-    `turned` those that their way from another sparse format takes, `named` bytes per node of
-    strings, `padded` those of ids as long as the longest, which may be mapped, `columns` those that
-    probabilities are read from, and `everyone` says that neighbours are looked for among all nodes.
+    `sparse` are bytes of sparse features, `turned` those that their way from another sparse format
+    takes, `named` bytes per node of strings, `padded` those of strings as long as the longest,
+    which may be mapped, `columns` those that probabilities are read from, and `everyone` says that
+    neighbours are looked for among all nodes.
     """
     table, near = 8 * nodes * classes, 12 * nodes * k
-    searched = nodes * features * feature_bytes + beside
-    given = nodes * classes * probs_bytes + searched
-    given += beside - dense  # sparse features are looked at in a copy
+    searched = nodes * features * feature_bytes + sparse
+    # Sparse features are looked at in a copy.
+    given = nodes * classes * probs_bytes + searched + sparse
     graph = (24 if weighted else 16) * edges + 8 * nodes
     building = (56 if weighted else 16) * edges
     if pooled:  # a second graph of neighbours, the features summed up, and those in context
-        near, given = 2 * near, given + 8 * nodes * (features or 128) + 1024 * nodes
-    searching = near + ((4 * features + 60) * nodes + dense) * bool(k and everyone)
+        near, given = 2 * near, given + 8 * nodes * min(features or 128, 128) + 1024 * nodes
+    searching = near + (4 * features + 60) * nodes * bool(k and everyone)
     fixed = _BASE + (_A_NODE + named + 2 * classes) * nodes + graph
     # In blocks: scores of all nodes, of those asked for, and as neighbours read them, in half the
     # bytes. Small tables are made whole, one for each part.
