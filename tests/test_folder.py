@@ -431,6 +431,22 @@ def test_features_that_scipy_wrote(tmp_path, make):
     np.testing.assert_array_equal(found.toarray(), small.FEATURES)
 
 
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo", "bsr", "dia", "x_*"])
+def test_sparse_features_in_half_precision(tmp_path, layout):
+    small.change(small.write(tmp_path), "nodes", features=None)
+    table = small.FEATURES.astype("f2")
+    matrix = sp.csr_array(table.astype("f4")).asformat(layout if layout != "x_*" else "csr")
+    matrix.data = matrix.data.astype("f2")
+    if layout == "x_*":
+        parts = {f"x_{name}": getattr(matrix, name) for name in ("data", "indices", "indptr")}
+        np.savez(tmp_path / "features.npz", **parts, x_shape=matrix.shape)
+    else:
+        sp.save_npz(tmp_path / "features.npz", matrix)
+    found = read_folder(tmp_path).graph.features
+    assert isinstance(found, sp.csr_array) and found.dtype == np.float32
+    np.testing.assert_array_equal(found.toarray(), table)
+
+
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_features_as_npy(tmp_path, kind, order):
