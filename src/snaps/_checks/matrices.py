@@ -74,7 +74,8 @@ def known_type(values: np.ndarray) -> np.ndarray:
 
 def _known(kind: np.dtype) -> np.dtype:
     """The type that has all values of another and that SciPy knows."""
-    return np.dtype(np.float32) if kind.kind == "f" and kind.itemsize < 4 else kind.newbyteorder("=")
+    half = kind.kind == "f" and kind.itemsize < 4
+    return np.dtype(np.float32) if half else kind.newbyteorder("=")
 
 
 def _own_indices(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
