@@ -405,7 +405,14 @@ def test_weights_that_are_not_used_are_told(tmp_path):
         (None, "edges.parquet must have a column 'weight', got src, dst"),
         (["x", "y"], "edges.parquet column 'weight' must be numbers, got string"),
         ([1.0, None], "edges.parquet column 'weight' must not be null, got null in row 1"),
-        ([1.0, -2], "'edge_weights' must be finite weights of at least 0, got -2.0 for edge 1"),
+        *[
+            (
+                [1.0, bad],
+                f"edges.parquet column 'weight' must be finite weights of at least 0, "
+                f"got {bad} in row 1",
+            )
+            for bad in (-2.0, np.nan, np.inf)
+        ],
     ],
 )
 def test_weights_that_are_wrong(tmp_path, weight, message):
