@@ -263,7 +263,7 @@ def test_the_report_of_predict(here, run):
         "calibration_nodes": 15,
         "tuning_nodes": 15,
         "classes": [0, 1, 2],
-        "neighbours": {"similar": {"method": "exact", "recall": 1.0}},
+        "neighbours": {"similar": {"method": "exact", "recall": 1.0, "candidates": None}},
         "sets": 30,
         "size": sets.sizes.mean(),
         "singletons": (sets.sizes == 1).mean(),
@@ -694,6 +694,23 @@ def test_levels_of_the_wrong_type(here, run):
     assert (code, out) == (2, "")
     assert err.startswith("snaps: error: Invalid value for '--alpha': ")
     assert err.count("'a tenth'") == 1 and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("method", ["snaps", "pooled"])
+def test_candidates_are_told(here, run, method):
+    names = {"snaps": ("similar",), "pooled": ("similar", "context")}[method]
+    words = {"similar": "similar nodes", "context": "nodes in a similar context"}
+    for command in ("predict", "calibrate"):
+        asked = [command, "g", "--out", "x.csv", "--method", method, "--alpha", 0.2]
+        for count, told in ((None, None), (25, 25), (10**9, NUM_NODES)):
+            option = [] if count is None else ["--candidates", count]
+            found = json.loads(good(run(*asked, *option, "--json")))["neighbours"]
+            one = {"method": "exact", "recall": 1.0, "candidates": told}
+            assert found == dict.fromkeys(names, one)
+            text = good(run(*asked, *option))
+            for name in names:
+                line = f"\n{words[name]}: exact, among {told} random candidates\n"
+                assert (line in text) == (told is not None)
 
 
 def test_an_unknown_option_is_met_with_the_nearest(here, run):
