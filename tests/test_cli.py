@@ -19,6 +19,7 @@ import pytest
 import small
 import snaps
 from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
+from snaps._checks import shown
 from snaps.cli import main
 from snaps.datasets import make_graph
 from snaps.folder import write_folder
@@ -262,7 +263,7 @@ def test_the_report_of_predict(here, run):
         "calibration_nodes": 15,
         "tuning_nodes": 15,
         "classes": [0, 1, 2],
-        "neighbours": {"similar": {"method": "exact", "recall": 1.0}},
+        "neighbours": {"similar": {"method": "exact", "recall": 1.0, "candidates": None}},
         "sets": 30,
         "size": sets.sizes.mean(),
         "singletons": (sets.sizes == 1).mean(),
@@ -506,6 +507,12 @@ def with_logits(folder):
     small.change(folder, "nodes", probs=pa.array((PROBS * 2).tolist()))
 
 
+def with_a_weight_that_is_none(folder):
+    weights = np.ones(pq.read_metadata(folder / "edges.parquet").num_rows)
+    weights[7] = np.nan
+    small.change(folder, "edges", weight=weights)
+
+
 def truncated(folder):
     path = folder / "edges.parquet"
     path.write_bytes(path.read_bytes()[:-50])
@@ -560,7 +567,27 @@ BAD = {
         *("--method", "split", "--weights", "0.1"),
     ],
     "'--weights' must sum to at most 1, got 0.9 + 0.2": [*PREDICT, "--weights", "0.9,0.2"],
-    "'lam' must be a number from 0 to 1, got nan": [*PREDICT, "--weights", "nan,0"],
+    "'--weights' must lie from 0 to 1, got 'nan,0'": [*PREDICT, "--weights", "nan,0"],
+    "'--weights' must lie from 0 to 1, got '0.5,-1'": [*PREDICT, "--weights", "0.5,-1"],
+    "'--weights' must lie from 0 to 1, got 'inf'": [
+        *(*PREDICT, "--method", "daps", "--weights", "inf"),
+    ],
+    **{
+        f"'{option[0]}' must be left out for method {method}, which looks for no similar nodes, "
+        f"got {option[1]}": [command, "g", "--out", "x.csv", "--method", method, *option]
+        for command, method, option in (
+            ("predict", "daps", ("--k", "3")),
+            ("predict", "split", ("--k", "20")),
+            ("calibrate", "daps", ("--k", "20")),
+            ("report", "split", ("--k", "4")),
+            ("predict", "daps", ("--candidates", "5")),
+            ("calibrate", "split", ("--neighbours", "exact")),
+        )
+    },
+    f"'--memory' must be less than 1,000,000 TB, got {shown('9' * 400 + 'GB')}": [
+        *(*PREDICT, "--memory", "9" * 400 + "GB"),
+    ],
+    "'--memory' must be less than 1,000,000 TB, got '1000000TB'": [*PREDICT, "--memory=1000000TB"],
     "cannot read 'nowhere': no such folder": ["evaluate", "nowhere"],
     "cannot read 'a b': no such folder": ["evaluate", "a\nb"],
     "cannot write 'd.csv': it is a folder": ["predict", "g", "--out", "d.csv"],
@@ -628,6 +655,10 @@ BAD_FOLDERS = {
     "'g' must have two labelled nodes to split, got 1": (with_one_label, EVALUATE),
     f"'probs' must sum to 1 in each row, got 2 in row 0 {HINT}": (with_logits, PREDICT),
     "cannot read 'g/edges.parquet': damaged or not a Parquet file": (truncated, EVALUATE),
+    "edges.parquet column 'weight' must be finite weights of at least 0, got nan in row 7": (
+        with_a_weight_that_is_none,
+        [*PREDICT, "--weighted"],
+    ),
 }
 ALL_BAD = {**{message: (untouched, command) for message, command in BAD.items()}, **BAD_FOLDERS}
 
@@ -646,12 +677,40 @@ def test_bad_input(here, run, message):
 
 @pytest.mark.parametrize(
     "option, value",
-    [("--k", "many"), ("--alpha", "a tenth"), ("--method", "magic"), ("--score", "abacus")],
+    [
+        *[("--k", "many"), ("--alpha", "a tenth"), ("--method", "magic"), ("--score", "abacus")],
+        *[("--candidates", "2.5"), ("--seed", "")],
+    ],
 )
 def test_options_of_the_wrong_type(here, run, option, value):
     code, out, err = run(*PREDICT, option, value)
     assert (code, out) == (2, "")
     assert err.startswith(f"snaps: error: Invalid value for '{option}': ") and err.count("\n") == 1
+    assert err.count(repr(value)) == 1
+
+
+def test_levels_of_the_wrong_type(here, run):
+    code, out, err = run(*EVALUATE, "--alpha", "0.1", "--alpha", "a tenth")
+    assert (code, out) == (2, "")
+    assert err.startswith("snaps: error: Invalid value for '--alpha': ")
+    assert err.count("'a tenth'") == 1 and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("method", ["snaps", "pooled"])
+def test_candidates_are_told(here, run, method):
+    names = {"snaps": ("similar",), "pooled": ("similar", "context")}[method]
+    words = {"similar": "similar nodes", "context": "nodes in a similar context"}
+    for command in ("predict", "calibrate"):
+        asked = [command, "g", "--out", "x.csv", "--method", method, "--alpha", 0.2]
+        for count, told in ((None, None), (25, 25), (10**9, NUM_NODES)):
+            option = [] if count is None else ["--candidates", count]
+            found = json.loads(good(run(*asked, *option, "--json")))["neighbours"]
+            one = {"method": "exact", "recall": 1.0, "candidates": told}
+            assert found == dict.fromkeys(names, one)
+            text = good(run(*asked, *option))
+            for name in names:
+                line = f"\n{words[name]}: exact, among {told} random candidates\n"
+                assert (line in text) == (told is not None)
 
 
 def test_an_unknown_option_is_met_with_the_nearest(here, run):

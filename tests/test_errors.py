@@ -840,6 +840,20 @@ FEATURE_FILES = {
         "x_data": [],
         "x_shape": [60, 2],
     },
+    "'g/features.npz' must hold the array 'shape' beside 'format'": {"format": b"csr"},
+    "'g/features.npz' must hold the array 'data' beside 'format'": {
+        "format": b"csr",
+        "shape": [60, 2],
+    },
+    "'g/features.npz' must hold the array 'col' beside 'format'": {
+        "format": "coo",
+        "shape": [60, 2],
+        "data": [],
+        "row": [],
+    },
+    "'g/features.npz' must have a format among csr, csc, bsr, coo, dia, got 'lil'": {
+        "format": b"lil",
+    },
 }
 
 

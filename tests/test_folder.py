@@ -405,7 +405,14 @@ def test_weights_that_are_not_used_are_told(tmp_path):
         (None, "edges.parquet must have a column 'weight', got src, dst"),
         (["x", "y"], "edges.parquet column 'weight' must be numbers, got string"),
         ([1.0, None], "edges.parquet column 'weight' must not be null, got null in row 1"),
-        ([1.0, -2], "'edge_weights' must be finite weights of at least 0, got -2.0 for edge 1"),
+        *[
+            (
+                [1.0, bad],
+                f"edges.parquet column 'weight' must be finite weights of at least 0, "
+                f"got {bad} in row 1",
+            )
+            for bad in (-2.0, np.nan, np.inf)
+        ],
     ],
 )
 def test_weights_that_are_wrong(tmp_path, weight, message):
@@ -429,6 +436,22 @@ def test_features_that_scipy_wrote(tmp_path, make):
     found = read_folder(tmp_path).graph.features
     assert isinstance(found, sp.csr_array)
     np.testing.assert_array_equal(found.toarray(), small.FEATURES)
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo", "bsr", "dia", "x_*"])
+def test_sparse_features_in_half_precision(tmp_path, layout):
+    small.change(small.write(tmp_path), "nodes", features=None)
+    table = small.FEATURES.astype("f2")
+    matrix = sp.csr_array(table.astype("f4")).asformat(layout if layout != "x_*" else "csr")
+    matrix.data = matrix.data.astype("f2")
+    if layout == "x_*":
+        parts = {f"x_{name}": getattr(matrix, name) for name in ("data", "indices", "indptr")}
+        np.savez(tmp_path / "features.npz", **parts, x_shape=matrix.shape)
+    else:
+        sp.save_npz(tmp_path / "features.npz", matrix)
+    found = read_folder(tmp_path).graph.features
+    assert isinstance(found, sp.csr_array) and found.dtype == np.float32
+    np.testing.assert_array_equal(found.toarray(), table)
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64])

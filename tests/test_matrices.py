@@ -68,6 +68,28 @@ def test_malformed_matrices_are_refused(name, where):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["f2", ">f2", ">f4", ">i2"])
+@pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "coo", "dia"])
+def test_types_that_scipy_has_no_loops_for(kind, layout):
+    table = (FEATURES * 10).astype(kind)
+    matrix = sp.csr_array(table.astype("f4")).asformat(layout)
+    matrix.data = matrix.data.astype(kind)
+    given = matrix.data
+    found = snaps.Graph(None, matrix).features
+    assert found.dtype == np.float32 and matrix.data is given and given.dtype == kind
+    np.testing.assert_array_equal(found.toarray(), table)
+    expected = snaps.similarity_graph(sp.csr_array(table.astype("f4")), 5)
+    near = snaps.similarity_graph(matrix, 5)
+    np.testing.assert_array_equal(near.toarray(), expected.toarray())
+
+
+def test_weights_in_half_precision():
+    matrix = sp.csr_array(np.array([[0, 0.5], [0.5, 0]], "f4"))
+    matrix.data = matrix.data.astype("f2")
+    graph = snaps.Graph(matrix, weighted=True)
+    assert graph.adjacency.dtype == np.float64 and graph.adjacency.data.tolist() == [0.5, 0.5]
+
+
 def scores(method, **options):
     return method.calibrate(small.graph(), PROBS, LABELS, CALIB, **options).scores_
 

@@ -386,7 +386,8 @@ def test_candidates_of_an_estimator(made):
     one = snaps.SNAPS(0.1, candidates=300).calibrate(data.graph, probs, data.labels, nodes)
     other = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, nodes, similarity=near)
     assert np.array_equal(one.scores_, other.scores_)
-    assert one.neighbours_ == {"similar": {"method": "exact", "recall": 1.0}}
+    told = {"method": "exact", "recall": 1.0, "candidates": 300}
+    assert one.neighbours_ == {"similar": told}
     assert other.neighbours_ == {}
     grown = one.recalibrate(data.graph, probs, data.labels)
     assert np.array_equal(grown.scores_, other.scores_)

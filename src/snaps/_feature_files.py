@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._checks import shown
+from snaps._checks.matrices import known_type
 from snaps._errors import SnapsError
 from snaps._files import features_from_arrays, open_npz, unreadable
 
@@ -61,13 +63,21 @@ def _scipy_features(arrays: Mapping[str, np.ndarray], path: Path, num_nodes: int
     try:
         kind = arrays["format"].item()
         kind = kind.decode("ascii") if isinstance(kind, bytes) else kind
+        if kind not in _FORMATS:
+            raise SnapsError(
+                f"'{path}' must have a format among {', '.join(_FORMATS)}, got {shown(kind)}"
+            )
         names = _FORMATS[kind][1]
+        for name in ("shape", "data", *names):
+            if name not in arrays:
+                raise SnapsError(f"'{path}' must hold the array '{name}' beside 'format'")
         rows, *index = (arrays[name] for name in ("shape", *names))
         if any(array.dtype.kind not in "iu" for array in (rows, *index)):
             raise TypeError(f"shape, {' and '.join(names)} must be integers")  # SciPy cuts floats
         shape = tuple(rows.tolist())
         _check_rows(shape, path, num_nodes)  # before rows that are declared take memory
-        inside = (arrays["data"], tuple(index)) if kind == "coo" else (arrays["data"], *index)
+        data = known_type(arrays["data"])
+        inside = (data, tuple(index)) if kind == "coo" else (data, *index)
         matrix = _FORMATS[kind][0](inside, shape=shape)
         if hasattr(matrix, "check_format"):
             matrix.check_format(full_check=True)

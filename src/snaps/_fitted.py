@@ -10,7 +10,7 @@ from snaps._checks import check_alpha, shown
 from snaps._errors import NotCalibratedError, SnapsError
 from snaps._inputs import Inputs
 from snaps._parameters import Parameters, same
-from snaps._parts import Context, Scorer, Similar
+from snaps._parts import Context, Scorer, Search, Similar
 from snaps._state import State
 from snaps.scores import Score
 from snaps.similarity import SimilarityGraph
@@ -96,12 +96,22 @@ class Fitted(Parameters):
     def neighbours_(self) -> dict[str, dict[str, Any]]:
         """How similar nodes were found, and those in a similar context: method and recall.
 
-        Empty where none were looked for, be it because the user brought a similarity graph.
+        With them the number of candidates, of which the recall then speaks alone; None is all
+        nodes. Empty where none were looked for, be it because the user brought a similarity graph.
         """
-        made = self._view()[1].made(Similar, Context)
+        inputs = self._view()[1]
+
+        def found(search: Search, near: SimilarityGraph) -> dict[str, Any]:
+            among = search.candidates
+            return {
+                "method": near.method,
+                "recall": near.recall,
+                "candidates": None if among is None else min(among, len(inputs.keys)),
+            }
+
         return {
-            type(recipe).__name__.lower(): {"method": near.method, "recall": near.recall}
-            for recipe, near in made.items()
+            type(recipe).__name__.lower(): found(recipe.search, near)
+            for recipe, near in inputs.made(Similar, Context).items()
             if isinstance(near, SimilarityGraph)
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from snaps._checks import (
     check_integer,
     check_memory,
     has,
+    in_row,
     plainly,
     shown,
     to_numpy,
@@ -285,6 +286,8 @@ class Graph:
         """
         parts = read_graph(folder, weighted=check_flag(weighted, "weighted"))
         features = parts.pop("features")
+        if weighted:
+            _refuse_weights(parts["edge_weights"], "edges.parquet column 'weight'", in_row)
         graph = cls(**parts, weighted=weighted, **options)
         if features is not None:
             graph.features = check_features(features)  # nobody else has them
@@ -370,13 +373,18 @@ def _check_weights(weights: np.ndarray, name: str) -> np.ndarray:
     if weights.size and weights.dtype.kind not in "fiub":
         raise SnapsError(f"'{name}' must hold numbers as weights, got {weights.dtype}")
     weights = weights.astype(np.float64)
+    _refuse_weights(weights, f"'{name}'", lambda edge: f"for edge {edge}")
+    return weights
+
+
+@calm
+def _refuse_weights(weights: np.ndarray, title: str, where: Callable[[int], str]) -> None:
+    """Complain of weights that are none; `where` names an edge."""
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if bad.size:
         raise SnapsError(
-            f"'{name}' must be finite weights of at least 0, "
-            f"got {weights[bad[0]]} for edge {bad[0]}"
+            f"{title} must be finite weights of at least 0, got {weights[bad[0]]} {where(bad[0])}"
         )
-    return weights
 
 
 def _pyg_weights(data: Any) -> Any:

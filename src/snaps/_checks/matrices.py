@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,9 @@ def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
         raise SnapsError(f"'{name}' must hold numbers, got {matrix.dtype}")
     check_memory(8 * sum(matrix.shape), name, matrix.shape)
     try:
+        if matrix.format == "dia":
+            matrix = copy(matrix)  # of the object alone: its arrays are looked at, not changed
+            matrix.data = known_type(matrix.data)
         if matrix.format not in ("csr", "csc", "bsr", "coo"):
             matrix = matrix.tocoo()
         if matrix.format == "coo":
@@ -41,7 +45,8 @@ def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
             for each in (matrix.indices, matrix.indptr):
                 if np.asarray(each).dtype.kind not in "iu":
                     raise TypeError("indices and indptr must be integers")
-            arrays = filled(matrix.data), *_own_indices(matrix)
+            values = np.asarray(matrix.data)
+            arrays = filled(values, _known(values.dtype)), *_own_indices(matrix)
             if matrix.format == "csr":
                 out = sp.csr_array(arrays, shape=matrix.shape)
             else:
@@ -59,6 +64,18 @@ def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
     if out.nnz and not out.data.all():
         out.eliminate_zeros()
     return out, diagonal
+
+
+def known_type(values: np.ndarray) -> np.ndarray:
+    """Values of a sparse matrix, copied if SciPy has no loops for their type: half precision."""
+    kind = _known(values.dtype)
+    return values if values.dtype == kind else filled(values, kind)
+
+
+def _known(kind: np.dtype) -> np.dtype:
+    """The type that has all values of another and that SciPy knows."""
+    half = kind.kind == "f" and kind.itemsize < 4
+    return np.dtype(np.float32) if half else kind.newbyteorder("=")
 
 
 def _own_indices(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +103,7 @@ def _look(matrix: sp.csr_array) -> tuple[bool, bool]:
 
 def _from_coo(matrix: Any) -> sp.csr_array:
     row, column = (np.asarray(each) for each in matrix.coords)
-    data = np.asarray(matrix.data)
+    data = known_type(np.asarray(matrix.data))
     if not len(row) == len(column) == len(data):
         raise ValueError("row, column and data differ in length")
     for ends, most in ((row, matrix.shape[0]), (column, matrix.shape[1])):

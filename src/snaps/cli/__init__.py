@@ -116,7 +116,8 @@ def _explain(error: Exception, given: list[str]) -> tuple[str, int]:
     """What to say of an error, and the exit code."""
     usage = getattr(error, "format_message", None)  # of typer's own errors
     if usage is not None or isinstance(error, SnapsError):
-        return f"error: {usage() if usage else _with_options(str(error), given)}", 2
+        text = _with_value(usage(), error) if usage else _with_options(str(error), given)
+        return f"error: {text}", 2
     if isinstance(error, MemoryError):
         return f"error: there is not enough memory: {error}", 1
     # Files that cannot be read or written are told of where that happens.
@@ -132,6 +133,15 @@ def _with_options(text: str, given: list[str]) -> str:
     named = re.match(r"'(\w+)'", text)
     option = "--" + named[1].replace("_", "-") if named else ""
     return f"'{option}'{text[named.end() :]}" if named and option in options else text
+
+
+def _with_value(text: str, error: Exception) -> str:
+    """A complaint of typer's, with the value, which pydantic tells it and some versions drop."""
+    from snaps._checks import shown
+
+    errors = getattr(error.__cause__, "errors", None)
+    value = errors()[0].get("input") if callable(errors) else None
+    return f"{text}, got {shown(value)}" if value is not None and shown(value) not in text else text
 
 
 def _forget_stdout() -> None:

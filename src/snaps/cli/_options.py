@@ -124,7 +124,7 @@ def make_estimator(
     method: Method,
     score: ScoreName | None,
     alpha: float,
-    k: int,
+    k: int | None,
     weights: str | None,
     class_conditional: bool,
     seed: int,
@@ -134,9 +134,13 @@ def make_estimator(
     import snaps
     from snaps._errors import SnapsError
 
-    if search and method in (Method.DAPS, Method.SPLIT):
-        name = next(iter(search))
-        raise SnapsError(f"'--{name}' must be left out: method {method.value} looks for no nodes")
+    near = {**({} if k is None else {"k": k}), **search}
+    if near and method in (Method.DAPS, Method.SPLIT):
+        name, value = next(iter(near.items()))
+        raise SnapsError(
+            f"'--{name}' must be left out for method {method.value}, which looks for no similar "
+            f"nodes, got {value}"
+        )
 
     scores = {
         ScoreName.aps: snaps.APS(),
@@ -153,9 +157,9 @@ def make_estimator(
     chosen = _weights(weights, {Method.SNAPS: 2, Method.DAPS: 1}.get(method, 0), method)
     estimator: Estimator
     if method is Method.SNAPS:
-        estimator = snaps.SNAPS(alpha, k=k, weights=chosen, **common, **search)
+        estimator = snaps.SNAPS(alpha, weights=chosen, **common, **near)
     elif method is Method.POOLED:
-        estimator = snaps.Pooled(alpha, k=k, **common, **search)
+        estimator = snaps.Pooled(alpha, **common, **near)
     elif method is Method.DAPS:
         estimator = snaps.DAPS(alpha, weight=chosen, **common)
     else:
@@ -194,6 +198,8 @@ def _weights(text: str | None, count: int, method: Method) -> Any:
         numbers = []
     if len(numbers) != count or count == 0:
         raise SnapsError(f"'--weights' must be {rule} for method {method.value}, got {text!r}")
+    if not all(0 <= number <= 1 for number in numbers):  # which the library says of 'lam' and 'mu'
+        raise SnapsError(f"'--weights' must lie from 0 to 1, got {text!r}")
     return tuple(numbers) if count > 1 else numbers[0]
 
 
@@ -323,8 +329,8 @@ def calibrated(
             raise SnapsError(f"'{name}' must go with --with, got it alone")
     if using is None:
         estimator = make_estimator(
-            method or Method.SNAPS, score, 0.05 if alpha is None else alpha, 20 if k is None else k,
-            weights, class_conditional, 0 if seed is None else seed, search,
+            method or Method.SNAPS, score, 0.05 if alpha is None else alpha, k, weights,
+            class_conditional, 0 if seed is None else seed, search,
         )  # fmt: skip
     else:
         from snaps._loading import load

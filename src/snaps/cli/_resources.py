@@ -27,15 +27,18 @@ _A_PAGE = 2 * 2**20
 
 def read_size(text: str | None, name: str) -> int | None:
     """Bytes from '8GB', '8GiB' or '500M'."""
+    from snaps._checks import shown
     from snaps._errors import SnapsError
 
     if text is None:
         return None
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?)b?\s*", text.lower())
     if found is None or (found[3] and not found[2]):
-        raise SnapsError(f"'{name}' must be a size such as 8GB or 500MB, got {text!r}")
-    unit = _BINARY[found[2]] if found[3] else _UNITS[found[2]]
-    return int(float(found[1]) * unit)
+        raise SnapsError(f"'{name}' must be a size such as 8GB or 500MB, got {shown(text)}")
+    size = float(found[1]) * (_BINARY[found[2]] if found[3] else _UNITS[found[2]])
+    if size >= 10**18:  # no machine has as much; so many digits that they are infinite are more
+        raise SnapsError(f"'{name}' must be less than 1,000,000 TB, got {shown(text)}")
+    return int(size)
 
 
 def shown_size(size: float) -> str:

@@ -113,9 +113,11 @@ def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
         listed = ", ".join(f"{name} {weight:.2f}" for name, weight in summary["weights"].items())
         print(f"weights: {listed}", file=file)
     for name, found in summary.get("neighbours", {}).items():  # Spark has none to tell
+        what = "similar nodes" if name == "similar" else "nodes in a similar context"
         if found["method"] == "approximate":
-            what = "similar nodes" if name == "similar" else "nodes in a similar context"
             print(f"{what}: approximate, recall {found['recall']:.3f}", file=file)
+        elif found["candidates"] is not None:
+            print(f"{what}: exact, among {found['candidates']} random candidates", file=file)
 
 
 def print_prediction(summary: dict[str, Any], as_json: bool) -> None:

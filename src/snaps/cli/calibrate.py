@@ -10,13 +10,13 @@ import typer
 
 from snaps.cli._options import (
     AlphaOption,
+    AskedK,
     ByClassOption,
     CandidatesOption,
     ClassesOption,
     FolderArgument,
     GroupOption,
     JsonOption,
-    KOption,
     LogitsOption,
     Method,
     MethodOption,
@@ -35,7 +35,7 @@ def calibrate(
     alpha: AlphaOption = 0.05,
     method: MethodOption = Method.SNAPS,
     score: ScoreOption = None,
-    k: KOption = 20,
+    k: AskedK = None,
     neighbours: NeighboursOption = None,
     recall: RecallOption = None,
     candidates: CandidatesOption = None,

@@ -88,8 +88,8 @@ def predict(
             "--neighbours": search.get("neighbours"), "--recall": recall,
         })  # fmt: skip
         estimator = make_estimator(
-            method or Method.SNAPS, score, 0.05 if alpha is None else alpha, 20 if k is None else k,
-            weights, class_conditional, 0 if seed is None else seed, search,
+            method or Method.SNAPS, score, 0.05 if alpha is None else alpha, k, weights,
+            class_conditional, 0 if seed is None else seed, search,
         )  # fmt: skip
         predict_on_spark(folder, out, estimator, master, classes, logits, as_json)
         return
