@@ -17,6 +17,7 @@ import snaps
 from small import CALIB, LABELS, PROBS, TEST
 from snaps import metrics
 from snaps.sets import check_output
+from test_scale import MEASURED, memory_of
 
 # Five sets over three labels: {0}, {1, 2}, {}, {0, 1, 2}, {2}.
 MASK = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 1]], bool)
@@ -224,9 +225,9 @@ def read_csv(text):
 @pytest.mark.parametrize(
     "classes", [CLASSES, ["", ";", '"'], ["a,b", " a", "'"], ["\r", "\r\n", "é"]], ids=ascii
 )
-@pytest.mark.parametrize("block", [2, 65536])
-def test_csv(tmp_path, monkeypatch, capsysbinary, classes, block):
-    monkeypatch.setattr("snaps.sets._BLOCK", block)
+@pytest.mark.parametrize("rows", [2, 2**17])
+def test_csv(tmp_path, monkeypatch, capsysbinary, classes, rows):
+    monkeypatch.setattr("snaps.sets._TEXT", (rows, 2**24))
     sets = awkward(classes)
     sets.write(tmp_path / "x.csv")
     text = (tmp_path / "x.csv").read_bytes()
@@ -246,10 +247,10 @@ def test_csv_of_plain_labels(tmp_path):
     assert frame["size"].tolist() == [1, 2, 0, 3, 1]
 
 
-@pytest.mark.parametrize("block", [2, 65536])
+@pytest.mark.parametrize("rows", [2, 2**17])
 @pytest.mark.parametrize("classes", [None, CLASSES, [2**40, 0, -1]], ids=str)
-def test_jsonl(tmp_path, monkeypatch, classes, block):
-    monkeypatch.setattr("snaps.sets._BLOCK", block)
+def test_jsonl(tmp_path, monkeypatch, classes, rows):
+    monkeypatch.setattr("snaps.sets._TEXT", (rows, 2**24))
     for ids in (AWKWARD, [5, 2**62, -1, 0, 7]):
         sets = awkward(classes, ids)
         sets.write(str(tmp_path / "x.jsonl"))
@@ -268,6 +269,79 @@ def test_writing_no_sets(tmp_path, suffix):
         assert pq.read_table(path).to_pylist() == []
     else:
         assert path.read_text() == ('"id","labels","size"\n' if suffix == "csv" else "")
+
+
+# Sets of 0 to 3 labels, one of them longer than all others, in an order that is no order.
+LONG = ["a", "b" * 40, "é;\n" * 300]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("ids", [None, "text"])
+@pytest.mark.parametrize("classes", [None, LONG], ids=["numbers", "names"])
+@pytest.mark.parametrize("size", [1, 100, 1000])
+def test_blocks_change_nothing(tmp_path, monkeypatch, suffix, ids, classes, size):
+    mask = np.random.default_rng(0).random((500, 3)) < [0.5, 0.4, 0.1]
+    ids = None if ids is None else [AWKWARD[i % 5] + str(i) for i in range(500)]
+    sets = snaps.PredictionSets(mask, ids=ids, classes=classes)
+    whole, parts = tmp_path / f"whole.{suffix}", tmp_path / f"parts.{suffix}"
+    sets.write(whole, metadata={"a": "b"})
+    monkeypatch.setattr("snaps.sets._TEXT", (99, size))
+    monkeypatch.setattr("snaps.sets._GROUP", (99, size))
+    sets.write(parts, metadata={"a": "b"})
+    if suffix != "parquet":
+        assert parts.read_bytes() == whole.read_bytes()
+        return
+    one, many = pq.ParquetFile(whole), pq.ParquetFile(parts)
+    assert many.read().equals(one.read(), check_metadata=True)
+    assert many.schema.equals(one.schema) and many.metadata.metadata == one.metadata.metadata
+    rows = [many.metadata.row_group(i).num_rows for i in range(many.num_row_groups)]
+    assert max(rows) <= (1 if size == 1 else 99)
+    assert one.num_row_groups == 1 and many.num_row_groups > 5
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_blocks_hold_so_many_bytes(tmp_path, monkeypatch, suffix):
+    """Of ids and labels, however they are spread."""
+    mask = np.random.default_rng(0).random((500, 3)) < [0.5, 0.4, 0.1]
+    ids = ["x" * (i % 50) for i in range(500)]
+    size, longest = 10**4, 1500 + 50 + 100
+    made = []
+    for of in ("_TEXT", "_GROUP"):
+        monkeypatch.setattr(f"snaps.sets.{of}", (2**17, size))
+    real = snaps.PredictionSets._columns
+    monkeypatch.setattr(
+        snaps.PredictionSets, "_columns", lambda *asked: made.append(real(*asked)) or made[-1]
+    )
+    snaps.PredictionSets(mask, ids=ids, classes=LONG).write(tmp_path / f"x.{suffix}")
+    bytes_of = [columns["labels"].nbytes + columns["id"].nbytes for columns in made]
+    assert max(bytes_of) < size + longest and 10 < len(made) < 50
+    assert sum(len(columns["id"]) for columns in made) == 500
+
+
+@MEASURED
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_the_memory_of_writing(tmp_path, monkeypatch, suffix):
+    """Is that of some blocks, and not of all labels by name: those are 320 MB here."""
+    monkeypatch.chdir(tmp_path)
+    taken = memory_of(
+        "import numpy as np\n"
+        "classes = [str(i).zfill(400) for i in range(40)]\n"
+        "sets = snaps.PredictionSets(np.ones((20_000, 40), bool), classes=classes)\n"
+        f"sets.write('x.{suffix}')"
+    )
+    assert taken < 200e6  # and was 360 MB for Parquet, and more than 1.2 GB for text
+
+
+def test_labels_of_more_than_two_gigabytes(tmp_path):
+    """Arrow has no array of so many characters."""
+    names = [str(i).zfill(8000) for i in range(100)]
+    sets = snaps.PredictionSets(np.ones((2800, 100), bool), classes=names)
+    sets.to_parquet(tmp_path / "x.parquet")
+    with pq.ParquetFile(tmp_path / "x.parquet") as file:
+        assert file.schema_arrow.field("labels").type.value_type == "string"
+        assert file.read(["size"])["size"].to_pylist() == [100] * 2800
+        last = file.read_row_group(file.num_row_groups - 1)
+    assert last["id"].to_pylist()[-1] == 2799 and last["labels"][-1].as_py() == names
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x", "x.csv.gz", "x.parquet.tmp", ".csv"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import operator
 import os
@@ -22,7 +23,11 @@ from snaps.graph import MOST_NODES
 from snaps.kernels.memory import BLOCK
 
 _FORMATS = (".parquet", ".csv", ".jsonl")
-_BLOCK = 65_536  # rows of text made at a time
+# Rows, and bytes of ids and labels, that are written at a time. Those of Parquet are more, for each
+# group of rows begins with its own dictionaries.
+_TEXT = 2**17, BLOCK
+_GROUP = 2**20, 4 * BLOCK
+_PLACE = 16  # bytes that are taken to find a label, whatever its name
 _FEW = 6  # classes that are shown by name
 
 
@@ -118,7 +123,7 @@ class PredictionSets:
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """The labels of each set."""
-        return iter(self.labels())
+        return (self.classes[row] for row in self.mask)
 
     def __getitem__(self, key: Any) -> Any:
         """Labels of the i-th set; or the sets of a slice, of some positions or of a mask."""
@@ -137,7 +142,11 @@ class PredictionSets:
                 "'sets[...]' must be a position, a slice, a list of positions or a boolean mask "
                 f"({len(self)},), got {shown(key)}"
             )
-        return self._some(np.array([self._within(i) for i in places.tolist()], np.int64))
+        outside = (places < -len(self)) | (places >= len(self))
+        if outside.any():
+            self._within(places[outside][0].item())
+        places = places.astype(np.int64)
+        return self._some(np.where(places < 0, places + len(self), places))
 
     def _within(self, i: int) -> int:
         n = len(self)
@@ -192,11 +201,18 @@ class PredictionSets:
         >>> pq.read_table("sets.parquet").column_names
         ['id', 'labels', 'size']
         """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = self._table(_check_metadata(metadata))
-        with atomic_path(path) as temporary:
-            pq.write_table(table, temporary, write_page_checksum=True)
+        names = self._names()
+        none = pa.table(self._columns(slice(0), names))
+        schema = none.replace_schema_metadata(_check_metadata(metadata)).schema
+        with (
+            atomic_path(path) as temporary,
+            pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer,
+        ):
+            for some in self._blocks(names, *_GROUP):
+                writer.write_table(pa.table(self._columns(some, names), schema))
 
     def write(
         self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
@@ -243,24 +259,35 @@ class PredictionSets:
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
             file.writelines(blocks)
 
-    def _table(self, metadata: dict[str, str] | None) -> Any:
+    def _names(self) -> Any:
+        """The names of the labels as Parquet keeps them."""
         import pyarrow as pa
 
         names = self.classes
         if names.dtype.kind != "U" and (names == names.astype(np.int32)).all():
             names = names.astype(np.int32)
-        columns = {
-            "id": pa.array(self.ids),
-            "labels": label_lists(self.mask, pa.array(names)),
-            "size": pa.array(self.sizes.astype(np.int32)),
-        }
-        return pa.table(columns).replace_schema_metadata(metadata)
+        return pa.array(names)
 
-    def _blocks(self) -> Iterator[tuple[int, PredictionSets]]:
-        """The sets some at a time, at least once, and where they begin; long ids make few rows."""
-        step = min(_BLOCK, max(BLOCK // max(self.ids.itemsize, 1), 1))
-        for start in range(0, max(len(self), 1), step):
-            yield start, self._some(np.arange(start, min(start + step, len(self))))
+    def _columns(self, some: slice, names: Any) -> dict[str, Any]:
+        import pyarrow as pa
+
+        mask = self.mask[some]
+        return {
+            "id": pa.array(self.ids[some]),
+            "labels": label_lists(mask, names),
+            "size": pa.array(mask.sum(axis=1, dtype=np.int32)),
+        }
+
+    def _blocks(self, names: Any, rows: int, size: int) -> Iterator[slice]:
+        """Sets some at a time, at least once: so many rows and bytes at most, or a single row."""
+        label = _PLACE + _lengths(names)
+        for start in range(0, max(len(self), 1), rows):
+            some = slice(start, start + rows)
+            # A product with the mask would turn all of it into numbers; einsum does not.
+            taken = np.einsum("ij,j->i", self.mask[some], label) + _widths(self.ids[some])
+            cuts = np.flatnonzero(np.diff(np.cumsum(taken) // size)) + 1
+            ends = [start, *(start + cuts).tolist(), start + len(taken)]
+            yield from itertools.starmap(slice, itertools.pairwise(ends))
 
     def _csv_blocks(self) -> Iterator[bytes]:
         import pyarrow as pa
@@ -268,14 +295,11 @@ class PredictionSets:
         from pyarrow.csv import WriteOptions, write_csv
 
         names = pa.array([_quoted(name) for name in self.classes.tolist()], pa.string())
-        for start, some in self._blocks():
-            columns = {
-                "id": pa.array(some.ids),
-                "labels": pc.binary_join(label_lists(some.mask, names), ";"),
-                "size": pa.array(some.sizes),
-            }
+        for some in self._blocks(names, *_TEXT):
+            columns = self._columns(some, names)
+            columns["labels"] = pc.binary_join(columns["labels"], ";")
             out = pa.BufferOutputStream()
-            write_csv(pa.table(columns), out, WriteOptions(include_header=start == 0))
+            write_csv(pa.table(columns), out, WriteOptions(include_header=some.start == 0))
             yield out.getvalue().to_pybytes()
 
     def _json_blocks(self) -> Iterator[bytes]:
@@ -283,14 +307,17 @@ class PredictionSets:
         import pyarrow.compute as pc
 
         names = pa.array(map(json.dumps, self.classes.tolist()), pa.string())
-        for _, some in self._blocks():
-            labels = pc.binary_join(label_lists(some.mask, names), ", ")
-            rows = zip(some.ids.tolist(), labels.to_pylist(), some.sizes.tolist(), strict=True)
-            lines = [
-                f'{{"id": {json.dumps(id)}, "labels": [{inside}], "size": {size}}}\n'
-                for id, inside, size in rows
-            ]
-            yield "".join(lines).encode()
+        for some in self._blocks(names, *_TEXT):
+            columns = self._columns(some, names)
+            ids = columns["id"].cast(pa.string())
+            if self.ids.dtype.kind == "U":
+                ids = pa.array(map(json.dumps, self.ids[some].tolist()), pa.string())
+            labels = pc.binary_join(columns["labels"], ", ")
+            sizes = columns["size"].cast(pa.string())
+            parts = ('{"id": ', ids, ', "labels": [', labels, '], "size": ', sizes, "}\n", "")
+            lines = pc.binary_join_element_wise(*parts)
+            whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+            yield pc.binary_join(whole, "")[0].as_buffer().to_pybytes()
 
 
 def _is_position(key: Any) -> bool:
@@ -342,12 +369,28 @@ def _write_out(block: bytes) -> None:
         sys.stdout.write(block.decode())
 
 
+def _lengths(names: Any) -> Any:
+    """Bytes of each name of an Arrow array."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_integer(names.type):
+        return np.full(len(names), names.type.bit_width // 8)
+    return pc.binary_length(names).to_numpy().astype(np.int64)
+
+
+def _widths(ids: np.ndarray) -> Any:
+    """Bytes of each id at most: of its own characters, where NumPy has room for the longest."""
+    return 4 * np.char.str_len(ids) if ids.dtype.kind == "U" else ids.itemsize
+
+
 def label_lists(mask: np.ndarray, names: Any) -> Any:
-    """Sets as an Arrow array of lists of these names."""
+    """Sets as an Arrow array of lists of these names, for so many sets as fit into one."""
     import pyarrow as pa
 
     offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
-    values = names.take(pa.array(np.nonzero(mask)[1]))
-    if offsets[-1] > np.iinfo(np.int32).max:
-        return pa.LargeListArray.from_arrays(pa.array(offsets), values)
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+    # As np.nonzero(mask)[1], but in a third of its time.
+    places = np.flatnonzero(mask) % max(mask.shape[1], 1)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets.astype(np.int32)), names.take(pa.array(places))
+    )
