@@ -92,6 +92,12 @@ ARRAYS = {
     "'labels' must be text that can be written, got": lambda: split(
         labels=["\ud800", "b", "c"] * 20
     ),
+    "'ids' must be text that can be written, got 'a\\x00": lambda: small.graph(
+        ids=np.array([f"a\0{i}" for i in range(N)])
+    ),
+    "'labels' must be text that can be written, got 'a\\x00b'": lambda: split(
+        labels=["a", "a\0b", "c"] * 20
+    ),
     "'ids' must not end in the character NUL, got one that does": lambda: small.graph(
         ids=[f"{i}\0" for i in range(N)]
     ),

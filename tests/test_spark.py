@@ -320,7 +320,7 @@ SPARSE = [("values", pa.list_(pa.float64())), ("indices", pa.list_(pa.int64()))]
         ("features", {"indices": None}, "(indices) must not be null, got null for id 'n2'"),
         ("features", {"values": [1.0, np.inf]}, "must be finite, got inf for id 'n2'"),
         ("features", None, "must not be null, got null for id 'n2'"),
-        ("id", "n2\0", "must not end in the character NUL, got 'n2\\x00'"),
+        ("id", "n2\0", "must not hold the character NUL, got 'n2\\x00'"),
         ("probs", [0.5, 0.6], "must sum to 1 in each row, got 1.1 for id 'n2' (if these are"),
         ("probs", [None, 1.0], "must not hold nulls, got one for id 'n2'"),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import as_array, has, is_tensor, shown
-from snaps._checks.ids import refuse_surrogates
+from snaps._checks.ids import refuse_unwritable
 from snaps._errors import SnapsError, SnapsWarning
 
 _EXACT = 2**53  # beyond it a float may stand for several whole numbers
@@ -70,7 +70,7 @@ def encode_labels(
             count = int(np.append(names != unknown, False)[inverse].sum())
             known = _classes_of(names[names != unknown], num_classes, name, count)
         _check_order(known, name)
-        refuse_surrogates(known, f"'{name}'")
+        refuse_unwritable(known, f"'{name}'")
     column = {value: i for i, value in enumerate(known.tolist())}
     codes = np.array([column.get(value, -1) for value in names.tolist()], np.int64)
     foreign = np.append((codes < 0) & (names != unknown), False)[inverse]
@@ -119,7 +119,7 @@ def check_classes(classes: Any, num_classes: int) -> np.ndarray:
     if (counts > 1).any():
         repeated = distinct[counts > 1][0].item()
         raise SnapsError(f"'classes' must be unique, got {shown(repeated)} twice or more")
-    refuse_surrogates(values, "'classes'")
+    refuse_unwritable(values, "'classes'")
     return values
 
 

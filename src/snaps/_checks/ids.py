@@ -22,20 +22,22 @@ def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:
         array = to_numpy(array, name.strip("'"))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuU"):
         raise SnapsError(f"{name} must be a list of integers or of strings, got {shown(ids)}")
-    refuse_surrogates(array, name)
+    refuse_unwritable(array, name)
     if unique:
         refuse_repeated(array, f"{name} must be unique")
     return array
 
 
-def refuse_surrogates(texts: np.ndarray, name: str) -> None:
-    """Complain about halves of characters: no file could hold them."""
+def refuse_unwritable(texts: np.ndarray, name: str) -> None:
+    """Complain about what no file could hold: halves of characters, and NUL, where Arrow stops."""
     if texts.dtype.kind != "U" or not texts.size or not texts.dtype.itemsize:
         return
     for some in pieces(len(texts), texts.itemsize):
         part = np.ascontiguousarray(texts[some])
         codes = part.view(np.uint32).reshape(len(part), -1)
-        bad = np.flatnonzero(((codes >= 0xD800) & (codes <= 0xDFFF)).any(axis=1))
+        ended = (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
+        halves = (codes >= 0xD800) & (codes <= 0xDFFF)
+        bad = np.flatnonzero(halves.any(axis=1) | ended.any(axis=1))
         if bad.size:
             raise SnapsError(
                 f"{name} must be text that can be written, got {shown(part[bad[0]].item())}"

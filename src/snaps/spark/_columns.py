@@ -246,10 +246,10 @@ class _Look:
         if ids.null_count:
             raise SnapsError(f"{self.title} column 'id' must not be null, got null")
         if not pa.types.is_integer(ids.type):
-            bad = np.flatnonzero(pc.ends_with(ids, "\0").to_numpy(zero_copy_only=False))
-            if len(bad):  # NumPy's strings drop it
+            bad = np.flatnonzero(pc.match_substring(ids, "\0").to_numpy(zero_copy_only=False))
+            if len(bad):  # NumPy's strings drop it at their end, Arrow whatever follows it
                 raise SnapsError(
-                    f"{self.title} column 'id' must not end in the character NUL, "
+                    f"{self.title} column 'id' must not hold the character NUL, "
                     f"got {ids[int(bad[0])].as_py()!r}"
                 )
 
