@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import small
 import snaps
 import snaps.kernels.memory as memory
-from snaps import _cells, _regression
+from snaps import _cells, _context, _regression
 from snaps._evidence import Evidence
 from snaps._progress import recorded, stage
 from snaps.cli import main
@@ -684,6 +684,22 @@ def test_features_are_summed_up_in_blocks(tmp_path, monkeypatch):
     np.save("g/features.npy", table)
     code = "read = read_folder('g')\nsnaps._context.summary(read.graph)"
     assert memory_of(f"import snaps._context\n{code}") < 1.5 * table.nbytes
+
+
+@pytest.mark.parametrize("width", [300, 5000])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_features_are_summed_up_in_few_blocks(monkeypatch, make, width):
+    """Each adds a table of all columns: wide rows must not come a few at a time."""
+    counts = []
+    real = _context.blocks
+    monkeypatch.setattr(_context, "blocks", lambda *all: counts.append(real(*all)) or counts[-1])
+    table = np.random.default_rng(0).random((1000, width)) * (np.arange(width) % 7 == 0)
+    summed = _context.summary(snaps.Graph(None, make(table)))
+    assert [len(parts) for parts in counts] == [3 if make is np.asarray and width == 5000 else 1]
+    monkeypatch.undo()
+    monkeypatch.setattr(_context, "_block_rows", lambda features: 100)
+    again = _context.summary(snaps.Graph(None, make(table)))
+    np.testing.assert_allclose(summed @ summed.T, again @ again.T, atol=1e-9)
 
 
 def test_names_are_looked_up_many_at_a_time(tmp_path, monkeypatch):

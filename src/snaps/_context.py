@@ -17,7 +17,8 @@ from snaps.kernels.threads import blocks, single_products
 
 SUMMARY_SIZE = 128  # columns that sum up the features
 CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
-BLOCK_ROWS, BLOCK_BYTES = 8192, 2**24  # of features that are summed up at a time, at most
+BLOCK_ROWS, BLOCK_BYTES = 8192, 2**24  # of features that are summed up at a time, about
+ROUNDS = 2  # of subspace iteration
 # Label propagation: the share of a node's mass that comes from its neighbours (the rest is its
 # own start), the most steps, and the change at which it has settled.
 FROM_NEIGHBOURS, STEPS, SETTLED = 0.9, 30, 1e-3
@@ -84,10 +85,10 @@ def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
         return _weighted(features[places], rarity)
 
     with single_products():
-        order = np.argsort(graph.keys, kind="stable")
-        basis = None if d <= size else _leading(rows, order, d, size)
+        parts = blocks(np.argsort(graph.keys, kind="stable"), _block_rows(features))
+        basis = None if d <= size else _leading(rows, parts, d, min(size + 8, n, d), size)
         out = room((n, d if basis is None else basis.shape[1]))
-        for some in blocks(order, _block_rows(d)):
+        for some in parts:
             table = rows(some)
             if basis is not None:
                 table = table @ basis
@@ -115,19 +116,19 @@ def context_features(adjacency: sp.csr_array, table: np.ndarray) -> np.ndarray:
 
 
 def _leading(
-    rows: Callable[[np.ndarray], Any], order: np.ndarray, d: int, size: int, rounds: int = 2
+    rows: Callable[[np.ndarray], Any], parts: list[np.ndarray], d: int, wide: int, size: int
 ) -> np.ndarray:
     """What takes rows to the basis of their leading singular vectors, by subspace iteration."""
 
     def through(basis: np.ndarray) -> np.ndarray:
         out = np.zeros_like(basis)
-        for some in blocks(order, _block_rows(d)):
+        for some in parts:
             table = rows(some)
             out += table.T @ (table @ basis)
         return out
 
-    basis = np.random.default_rng(0).standard_normal((d, min(size + 8, len(order), d)))
-    for _ in range(rounds):
+    basis = np.random.default_rng(0).standard_normal((d, wide))
+    for _ in range(ROUNDS):
         basis = np.linalg.qr(through(basis))[0]
     # The table times the basis is tall; what makes its columns orthonormal is small.
     seen = through(basis)
@@ -137,9 +138,12 @@ def _leading(
     return basis @ turn @ (left * values)[:, :size]
 
 
-def _block_rows(d: int) -> int:
-    """Rows of a block, by the number of columns."""
-    return max(min(BLOCK_ROWS, BLOCK_BYTES // (8 * d)), 1)
+def _block_rows(features: Any) -> int:
+    """Rows of a block: few if they are wide, but worth the table of all columns that each adds."""
+    d = features.shape[1]
+    if sp.issparse(features):
+        return max(BLOCK_ROWS, d // 8)
+    return min(max(BLOCK_BYTES // (8 * d), 256), BLOCK_ROWS)
 
 
 def _rarity(features: Any) -> np.ndarray | None:

@@ -54,8 +54,8 @@ class SimilarityGraph(sp.csr_array):  # type: ignore[misc]
         "exact" or "approximate".
     recall : float
         Which share of the k most similar nodes was found, measured on the sample of 1000 nodes that
-        set how far to look; 1 if exact. For all nodes it is that up to about 0.01, for k below 10
-        up to 0.02. An average: nodes at the border of a cluster fare worse.
+        set how far to look; 1 if exact. That of all nodes differs by the error of such a sample,
+        the more the smaller k is. An average: nodes at the border of a cluster fare worse.
     """
 
     method: str = "exact"
