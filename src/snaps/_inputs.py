@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import OFF_ONE, calm, check_flag, check_probs, to_numpy
+from snaps._checks import OFF_ONE, calm, check_flag, check_probs, has, to_numpy
 from snaps._checks.matrices import check_similarity
+from snaps._checks.named import align_table, row_ids
 from snaps._context import context_features, propagate, propagate_alone, summary
 from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence, Keys
@@ -98,11 +99,26 @@ class Inputs:
 
     @classmethod
     def read(
-        cls, graph: Graph | None, probs: Any, similarity: Any = None, *, logits: bool = False
+        cls,
+        graph: Graph | None,
+        probs: Any,
+        similarity: Any = None,
+        *,
+        logits: bool = False,
+        classes: Any = None,
     ) -> Inputs:
-        """Check what a user passes; without a graph, one without edges."""
+        """Check what a user passes; without a graph, one without edges.
+
+        A table of probabilities is matched by name: its rows to the nodes' ids, and its columns to
+        the classes.
+        """
         if graph is not None and not isinstance(graph, Graph):
-            raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
+            hint = ": snaps.Graph.from_pyg(data) makes one" if has(graph, "edge_index") else ""
+            raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}{hint}")
+        ids = row_ids(probs, "probs") if graph is None else None
+        if ids is not None:
+            graph = Graph(None, num_nodes=len(ids), ids=ids)
+        probs = align_table(probs, graph, classes)
         n = None if graph is None else graph.num_nodes
         table = check_probs(probs, num_nodes=n, logits=check_flag(logits, "logits"))
         table.flags.writeable = False

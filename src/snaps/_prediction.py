@@ -188,7 +188,7 @@ class Predicting(Fitted):
         """
         state, inputs = self._view()
         roles = state.roles
-        codes, _ = read_labels(labels, inputs.num_nodes, inputs.num_classes, roles.classes)
+        codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
         wanted = self._asked(nodes, roles, inputs)
         if nodes is None:
             wanted = wanted[codes[wanted] >= 0]
@@ -353,7 +353,7 @@ class Predicting(Fitted):
                 truth[places] = used.labels[found]
         evaluation = None
         if labels is not None:
-            truth, _ = read_labels(labels, inputs.num_nodes, inputs.num_classes, roles.classes)
+            truth, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
             known = wanted[truth[wanted] >= 0]
             evaluation = self.evaluate(labels, known) if known.size else None
         look = self.exchangeability(wanted) if wanted.size and self.calib_nodes_.size else None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 from snaps._checks import check_alpha, check_flag, shown
+from snaps._checks.named import named_columns
 from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence
 from snaps._fitted import Fitted
@@ -21,7 +22,9 @@ from snaps.graph import Graph
 class Recalibrating(Fitted):
     """The verb, for estimators that say how to read, fit and settle."""
 
-    def read_inputs(self, graph: Any, probs: Any, similarity: Any, logits: bool) -> Inputs:
+    def read_inputs(
+        self, graph: Any, probs: Any, similarity: Any, logits: bool, classes: Any = None
+    ) -> Inputs:
         """What this method sees of every node; complains about graph, probs and similarity."""
         raise NotImplementedError
 
@@ -47,6 +50,7 @@ class Recalibrating(Fitted):
         logits: bool = False,
         *,
         groups: Any = None,
+        classes: Any = None,
         refit: bool = True,
         missing: Literal["error", "drop"] = "error",
         threshold: Literal["set", "keep"] = "set",
@@ -68,6 +72,9 @@ class Recalibrating(Fitted):
         nodes : array of positions, mask or ids, optional
             Nodes that calibrate beside the old ones, where labels arrived meanwhile; not with
             ``threshold="keep"``.
+        classes : list of K names, optional
+            What the columns of an array `probs` are called, if not in the order of `classes_`.
+            Columns of a table are matched by their names.
         refit : bool
             False keeps the parameters, which is faster. They were fitted on a graph that held the
             calibration nodes but not the new ones, so the two are no longer treated alike and
@@ -121,7 +128,8 @@ class Recalibrating(Fitted):
         if similarity is None:
             similarity = self.similarity_again(graph, old.roles)
         with stage("reading"):
-            inputs = self.read_inputs(graph, probs, similarity, logits)
+            probs = named_columns(probs, classes)
+            inputs = self.read_inputs(graph, probs, similarity, logits, old.roles.classes)
         if inputs.num_classes != len(old.roles.classes):
             raise SnapsError(
                 f"'probs' must have {len(old.roles.classes)} columns as calibrated with, "

@@ -14,6 +14,7 @@ from typing import Any
 
 from snaps._base import Estimator, most_demanding
 from snaps._checks import check_alpha, check_integer, check_seed, shown
+from snaps._checks.named import class_order
 from snaps._choice import DEFAULT, GOALS, Comparison
 from snaps._errors import SnapsError, warn
 from snaps._heldout import FOLDS, held_out_levels
@@ -158,7 +159,10 @@ def advise(
     for one in competing.values():
         one.scorer()
     competing = {name: _at(one, alpha) for name, one in competing.items()}
-    inputs = most_demanding(competing.values()).read_inputs(graph, probs, similarity, logits)
+    classes = class_order(probs, labels, classes)
+    inputs = most_demanding(competing.values()).read_inputs(
+        graph, probs, similarity, logits, classes
+    )
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, tune_nodes, known_nodes=known_nodes,
         classes=classes, name="tune_nodes",

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from snaps._base import Estimator, most_demanding
-from snaps._checks import calm, check_alpha, check_integer, check_memory, check_seed, shown
+from snaps._checks import (
+    calm,
+    check_alpha,
+    check_integer,
+    check_memory,
+    check_seed,
+    shown,
+    warn_confidence,
+)
+from snaps._checks.named import class_order
 from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence, Labelled
 from snaps._inputs import Inputs
@@ -108,7 +117,10 @@ def evaluate_splits(
         levels = []
     if levels == []:
         raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
-    inputs = most_demanding(methods.values()).read_inputs(graph, probs, similarity, logits)
+    classes = class_order(probs, labels, classes)
+    for level in levels or {check_alpha(one.alpha) for one in methods.values()}:
+        warn_confidence(level)
+    inputs = most_demanding(methods.values()).read_inputs(graph, probs, similarity, logits, classes)
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, pool, tune_nodes=tune_nodes,
         known_nodes=known_nodes, classes=classes, name="pool",

@@ -212,7 +212,7 @@ def read(
     from snaps._parquet import check_folder
     from snaps.cli._provenance import Digests
     from snaps.cli._show import status
-    from snaps.folder import read_folder
+    from snaps.folder import read_sorted
 
     if group_by in ("id", "label", "role", "probs", "features"):
         raise SnapsError(
@@ -220,9 +220,9 @@ def read(
             f"node to predict, got {group_by!r}"
         )
     columns = [group_by] if group_by else []
-    with status(f"Reading {folder}"), steady(check_folder(folder)):
+    with status(f"Reading {folder}"), steady(root := check_folder(folder)):
         digests = Digests(folder_files(folder)[:-1])
-        data = read_folder(folder, columns=columns, weighted=weighted)
+        data = read_sorted(root, columns=columns, weighted=weighted)
         return data, digests.get()
 
 
@@ -317,7 +317,7 @@ def calibrated(
 
     fixed: dict[str, Any] = {
         "--method": method, "--score": score, "--k": k, "--weights": weights, "--seed": seed,
-        "--class-conditional": class_conditional or None, "--classes": classes,
+        "--class-conditional": class_conditional or None,
         **{f"--{name}": value for name, value in search.items()},
     }  # fmt: skip
     if using is not None:
@@ -347,7 +347,7 @@ def calibrated(
     else:
         inputs |= Digests([using]).get()
         with stage("calibration"), shown():
-            _recalibrate(estimator, data, group_by, missing, threshold, logits)
+            _recalibrate(estimator, data, group_by, classes, missing, threshold, logits)
     return estimator, data, inputs
 
 
@@ -355,6 +355,7 @@ def _recalibrate(
     estimator: Any,
     data: Any,
     group_by: str | None,
+    classes: str | None,
     missing: str | None,
     threshold: str | None,
     logits: bool,
@@ -378,7 +379,7 @@ def _recalibrate(
         nodes = nodes[:0]
     estimator.recalibrate(
         data.graph, data.probs, data.labels, nodes if nodes.size else None, logits=logits,
-        groups=data.columns[group_by] if group_by else None,
+        groups=data.columns[group_by] if group_by else None, classes=class_names(data, classes),
         missing="error" if missing is None else missing,
         threshold="set" if threshold is None else threshold,
     )  # fmt: skip
