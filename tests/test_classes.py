@@ -82,7 +82,7 @@ def test_integers(labels):
 
 def test_the_labels_given_stay_as_they_were():
     labels = np.array([5, -1, 7, 9])
-    encode(labels)
+    encode(labels, classes=[5, 7, 9])
     assert labels.tolist() == [5, -1, 7, 9]
 
 
@@ -97,13 +97,15 @@ def test_integers_from_0_on_need_not_all_occur():
     assert encode([-1, -1], 3) == ([-1, -1], [0, 1, 2])
 
 
-def test_other_integers_are_named_in_sorted_order():
-    assert encode([3, 1, 2, -1, 1]) == ([2, 0, 1, -1, 0], [1, 2, 3])
-    assert encode([10**15, -7, 0, 0]) == ([2, 0, 1, 1], [-7, 0, 10**15])
+def test_other_integers_must_be_named():
+    message = f"{RANGE} 3 at node 0; {HINT}"
+    assert complaint(lambda: encode([3, 1, 2, -1, 1])) == message
+    assert encode([3, 1, 2, -1, 1], classes=[2, 1, 3]) == ([2, 1, 0, -1, 1], [2, 1, 3])
     large = [2**62 + 1, 2**62, -(2**63)]
-    assert encode(large) == ([2, 1, 0], sorted(large))
-    assert encode(pd.array([*large, None], "Int64")) == ([2, 1, 0, -1], sorted(large))
-    assert encode(pd.Series([*large, None], dtype="int64[pyarrow]"))[0] == [2, 1, 0, -1]
+    assert encode(large, classes=large) == ([0, 1, 2], large)
+    assert encode(pd.array([*large, None], "Int64"), classes=large) == ([0, 1, 2, -1], large)
+    arrow = pd.Series([*large, None], dtype="int64[pyarrow]")
+    assert encode(arrow, classes=large)[0] == [0, 1, 2, -1]
 
 
 def test_minus_one_may_be_a_class():
@@ -140,7 +142,12 @@ NAMES = {
 
 @pytest.mark.parametrize("labels", NAMES.values(), ids=list(NAMES))
 def test_strings(labels):
-    assert encode(labels, n=4) == ([1, 0, -1, 2], ["cat", "dog", "fox"])
+    dtype = getattr(labels.iloc[:, 0] if isinstance(labels, pd.DataFrame) else labels, "dtype", 0)
+    if isinstance(dtype, pd.CategoricalDtype):
+        assert encode(labels, n=4) == ([1, 0, -1, 2], ["cat", "dog", "fox"])
+    else:
+        message = f"{STRINGS} ['cat', 'dog', 'fox']: {HINT}"
+        assert complaint(lambda: encode(labels, n=4)) == message
     found = encode(labels, n=4, k=4, classes=["fox", "owl", "cat", "dog"])
     assert found == ([3, 2, -1, 0], ["fox", "owl", "cat", "dog"])
 
@@ -167,7 +174,7 @@ def test_no_label_is_known():
 
 
 def test_text_is_never_a_number():
-    assert encode(["1", "0", "1"], 2) == ([1, 0, 1], ["0", "1"])
+    assert encode(["1", "0", "1"], 2, classes=["0", "1"]) == ([1, 0, 1], ["0", "1"])
     message = "'labels' must be among the classes [0, 1], got '1' at node 0"
     assert complaint(lambda: encode(["1", "0"], 2, classes=[0, 1])) == message
     message = "'labels' must be among the classes ['0', '1'], got 1 at node 1"
@@ -203,11 +210,12 @@ def test_integers_come_back(classes, data):
 
 # ---- What is refused -----------------------------------------------------------------------------
 
-HINT = "; pass classes=[...] or --classes in the order of the columns of probs"
+HINT = "pass classes=[...] (--classes) in the order of the columns of probs, or name the columns"
+STRINGS = "'classes' must be given where 'labels' are strings, got None and"
 RANGE = "'labels' must lie from 0 to 2, or be -1 where unknown, got"
 REFUSED = {
-    f"{RANGE} 3 at node 1{HINT}": [0, 3],
-    f"{RANGE} -2 at node 0{HINT}": [-2, 3, 9, 1],
+    f"{RANGE} 3 at node 1; {HINT}": [0, 3],
+    f"{RANGE} -2 at node 0; {HINT}": [-2, 3, 9, 1],
     "'labels' must have shape (2,), got (3,)": ([0, 1, 2], 2),
     "'labels' must have shape (2,), got (2, 3)": (np.zeros((2, 3)), 2),
     "'labels' must have shape (2,), got ()": ({0, 1}, 2),
@@ -245,18 +253,11 @@ REFUSED = {
     "'labels' must be all integers or all strings, got '' and -1": [-1, ""],
     "'labels' must be all integers or all strings, got 'b' and 2.0": pd.Categorical(["b", 2.0]),
     "'labels' must not end in the character NUL, got one that does": ["a\0", "a", "b"],
-    "'labels' must name as many classes as probs has columns (3), got 2: ['cat', 'dog']" + HINT: [
-        "dog",
-        "cat",
-        None,
-    ],
-    "'labels' must name as many classes as probs has columns (3), got 4: ['a', 'b', 'c', 'd']"
-    + HINT: list("dcba"),
-    "'labels' must have a clear order, got numbers as text: ['1', '10', '2']" + HINT: [
-        "1",
-        "2",
-        "10",
-    ],
+    f"{STRINGS} ['cat', 'dog']: {HINT}": ["dog", "cat", None],
+    f"{STRINGS} ['a', 'b', 'c', 'd']: {HINT}": list("dcba"),
+    f"'labels' must have a clear order, got numbers as text: ['1', '10', '2']; {HINT}": (
+        pd.Categorical(["1", "2", "10"])
+    ),
 }
 
 
@@ -271,7 +272,7 @@ def test_numbers_as_text_in_a_clear_order():
     assert encode(texts, classes=["1", "2", "10"]) == ([0, 2, 1], ["1", "2", "10"])
     assert encode(pd.Categorical(texts, ["1", "2", "10"])) == ([0, 2, 1], ["1", "2", "10"])
     assert complaint(lambda: encode(pd.Categorical(texts))).endswith(HINT)  # pandas sorted them
-    assert encode(["x1", "x10", "x2"]) == ([0, 1, 2], ["x1", "x10", "x2"])
+    assert encode(pd.Categorical(["x1", "x10"]), 2) == ([0, 1], ["x1", "x10"])
 
 
 def test_labels_beyond_the_classes():

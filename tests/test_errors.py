@@ -54,7 +54,9 @@ GRAPH = {
     "'edges' must have shape (2, edges), got (4, 4)": lambda: snaps.Graph(np.eye(4, dtype=int)),
     "'edges' must have shape (2, edges), got ()": lambda: snaps.Graph(5),
     "'edges' must be integers, got float64": lambda: snaps.Graph([[0.0, 1.5], [1.0, 2.0]]),
-    "'edges' must be integers, got <U1": lambda: snaps.Graph([["a"], ["b"]]),
+    "'ids' must be given for edges between ids, got None and 'a'": lambda: snaps.Graph(
+        [["a"], ["b"]]
+    ),
     "'edges' must not be negative, got -3": lambda: snaps.Graph([[0, -3], [1, 2]]),
     "'edges' must lie from 0 to 2, got 3": lambda: snaps.Graph([[0, 3], [1, 2]], num_nodes=3),
     "'edges' must be positions from 0 to 9999999, got 4611686018427387904: pass num_nodes= if "
@@ -247,7 +249,7 @@ PROBABILITIES = {
 
 # ---- Labels and nodes ----------------------------------------------------------------------------
 
-PASS = "pass classes=[...] or --classes in the order of the columns of probs"
+PASS = "pass classes=[...] (--classes) in the order of the columns of probs, or name the columns"
 NODES = {
     "'labels' must have shape (60,), got (59,)": lambda: calibrate(labels=LABELS[1:]),
     "'labels' must have shape (60,), got (60, 3)": lambda: calibrate(labels=np.eye(K)[LABELS]),
@@ -427,8 +429,8 @@ SIMILARITY = {
     "'graph' must be a snaps.Graph, got ndarray": lambda: snaps.SNAPS().calibrate(
         PROBS, small.graph(), LABELS, CALIB
     ),
-    "'graph' must be a snaps.Graph, got Data": lambda: snaps.SNAPS().calibrate(
-        Data(edge_index=torch.tensor(PAIR)), PROBS, LABELS, CALIB
+    "'graph' must be a snaps.Graph, got Data: snaps.Graph.from_pyg(data) makes one": lambda: (
+        snaps.SNAPS().calibrate(Data(edge_index=torch.tensor(PAIR)), PROBS, LABELS, CALIB)
     ),
 }
 
@@ -869,7 +871,7 @@ WRITING = {
     "'graph' must be a snaps.Graph, got ndarray": ("g", PROBS),
     "'probs' must have shape (60, classes), got (59, 3)": ("g", small.graph(), PROBS[1:]),
     "'labels' must lie from 0 to 2, or be -1 where unknown, got 3 at node 0; "
-    "pass classes=[...] or --classes in the order of the columns of probs": (
+    "pass classes=[...] (--classes) in the order of the columns of probs, or name the columns": (
         "g",
         small.graph(),
         PROBS,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from fractions import Fraction
@@ -17,8 +16,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from snaps import _persistence
-from snaps._checks import check_alpha, check_flag, check_seed
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._checks import check_alpha, check_flag, check_seed, warn_confidence
+from snaps._checks.named import class_order
+from snaps._errors import SnapsError, warn
 from snaps._inputs import Inputs
 from snaps._parts import Scorer
 from snaps._prediction import Predicting
@@ -53,11 +53,13 @@ class Estimator(Predicting, Recalibrating):
         check_seed(self.seed)
         check_flag(self.class_conditional, "class_conditional")
 
-    def read_inputs(self, graph: Any, probs: Any, similarity: Any, logits: bool) -> Inputs:
+    def read_inputs(
+        self, graph: Any, probs: Any, similarity: Any, logits: bool, classes: Any = None
+    ) -> Inputs:
         """What this method sees of every node; complains about graph, probs and similarity."""
         if graph is None and self.needs_graph:
             raise SnapsError(f"'graph' must be a snaps.Graph for {type(self).__name__}, got None")
-        return Inputs.read(graph, probs, similarity, logits=logits)
+        return Inputs.read(graph, probs, similarity, logits=logits, classes=classes)
 
     # -- calibrate ------------------------------------------------------------------------------
 
@@ -81,11 +83,12 @@ class Estimator(Predicting, Recalibrating):
         ----------
         graph : Graph
             May be None for `SplitConformal`.
-        probs : array (n, K)
-            Class probabilities of every node, or logits with ``logits=True``.
-        labels : array (n,)
+        probs : array (n, K), or table
+            Class probabilities of every node, or logits with ``logits=True``. The columns of a
+            DataFrame name the classes, and its index the nodes: both are matched by name.
+        labels : array (n,), Series, or mapping from id to label
             Integers with -1 where unknown, strings, or a pandas Categorical; only calibration,
-            tuning and known nodes need one.
+            tuning and known nodes need one. An index is matched to the nodes' ids.
         nodes : array of positions, mask (n,), or ids where these are strings
             Calibration nodes: drawn at random from the same pool as the nodes to predict, and not
             used to train the classifier.
@@ -99,11 +102,12 @@ class Estimator(Predicting, Recalibrating):
         known_nodes : same as nodes, optional
             Nodes whose labels may be used as evidence (`Pooled` does): training and validation
             nodes. They must not calibrate or tune, and are not predicted.
-        groups : array (n,) of anything hashable, optional
+        groups : array (n,) of anything hashable, Series, or mapping from id; optional
             One threshold per group, so that the guarantee holds within each; with
             ``class_conditional``, per group and class.
         classes : list of K names, optional
-            What the columns of `probs` are called, when the labels alone don't tell.
+            What the columns of `probs` are called; needed for an array where labels are strings,
+            or integers other than 0, ..., K - 1, and no pandas Categorical.
 
         Returns
         -------
@@ -123,19 +127,24 @@ class Estimator(Predicting, Recalibrating):
         (100, 100)
         """
         return self._calibrate(
-            (graph, probs, similarity, logits), labels, nodes, tune_nodes=tune_nodes,
-            known_nodes=known_nodes, groups=groups, classes=classes,
+            (graph, probs, similarity, logits), labels, nodes, classes, tune_nodes=tune_nodes,
+            known_nodes=known_nodes, groups=groups,
         )  # fmt: skip
 
-    def _calibrate(self, given: tuple[Any, ...], labels: Any, nodes: Any, **roles: Any) -> Self:
+    def _calibrate(
+        self, given: tuple[Any, ...], labels: Any, nodes: Any, classes: Any, **roles: Any
+    ) -> Self:
         """`given` goes to `read_inputs`, the rest to `Roles.read`."""
         scorer = self.scorer()
-        tune = check_alpha(self.alpha) if scorer.needs_tuning else None
+        alpha = check_alpha(self.alpha)
+        warn_confidence(alpha)
         with stage("reading"):
-            inputs = self.read_inputs(*given)
+            classes = class_order(given[1], labels, classes)
+            inputs = self.read_inputs(*given, classes=classes)
             read = Roles.read(
-                inputs.graph, inputs.num_classes, labels, nodes, tune=tune, seed=self.seed, **roles
-            )
+                inputs.graph, inputs.num_classes, labels, nodes, classes=classes,
+                tune=alpha if scorer.needs_tuning else None, seed=self.seed, **roles,
+            )  # fmt: skip
         self._settle(inputs, read, scorer)
         if self._advised is not None:
             self._warn_advised(read, self._advised)
@@ -148,11 +157,9 @@ class Estimator(Predicting, Recalibrating):
     def _warn_advised(self, roles: Roles, keys: np.ndarray) -> None:
         count = int(np.isin(roles.calib.keys, keys).sum())
         if count:
-            warnings.warn(
+            warn(
                 f"{count} calibration nodes are among those that advise() chose this method on: "
-                "coverage may fall below 1 - alpha",
-                SnapsWarning,
-                stacklevel=4,
+                "coverage may fall below 1 - alpha"
             )
 
     def _settle(self, inputs: Inputs, roles: Roles, scorer: Scorer, fitted: Any = None) -> None:
@@ -174,7 +181,7 @@ class Estimator(Predicting, Recalibrating):
             1 if groups is None else len(groups.names),
             bool(self.class_conditional),
         )
-        calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names, 4)
+        calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names)
         given = inputs.similarity is not None and not len(roles.reference)
         weighted = inputs.graph.weighted
         self._state = State(params, inputs, roles, fitted, calibration, given, tuned, weighted)

@@ -5,7 +5,6 @@ Left of the wall: labels come as evidence, inside the parts that name it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -15,10 +14,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import OFF_ONE, calm, check_flag, check_probs, to_numpy
+from snaps._checks import OFF_ONE, calm, check_flag, check_probs, has, to_numpy
 from snaps._checks.matrices import check_similarity
+from snaps._checks.named import align_table, row_ids
 from snaps._context import context_features, propagate, propagate_alone, summary
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence, Keys
 from snaps._parts import (
     Array,
@@ -99,11 +99,26 @@ class Inputs:
 
     @classmethod
     def read(
-        cls, graph: Graph | None, probs: Any, similarity: Any = None, *, logits: bool = False
+        cls,
+        graph: Graph | None,
+        probs: Any,
+        similarity: Any = None,
+        *,
+        logits: bool = False,
+        classes: Any = None,
     ) -> Inputs:
-        """Check what a user passes; without a graph, one without edges."""
+        """Check what a user passes; without a graph, one without edges.
+
+        A table of probabilities is matched by name: its rows to the nodes' ids, and its columns to
+        the classes.
+        """
         if graph is not None and not isinstance(graph, Graph):
-            raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
+            hint = ": snaps.Graph.from_pyg(data) makes one" if has(graph, "edge_index") else ""
+            raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}{hint}")
+        ids = row_ids(probs, "probs") if graph is None else None
+        if ids is not None:
+            graph = Graph(None, num_nodes=len(ids), ids=ids)
+        probs = align_table(probs, graph, classes)
         n = None if graph is None else graph.num_nodes
         table = check_probs(probs, num_nodes=n, logits=check_flag(logits, "logits"))
         table.flags.writeable = False
@@ -474,8 +489,4 @@ def _without(recipe: Any) -> Any:
 def _warn_softened(table: Array) -> None:
     """Say so when what is given as logits looks like probabilities already."""
     if table.min() >= 0 and (np.abs(table.sum(axis=1, dtype=np.float64) - 1) <= OFF_ONE).all():
-        warnings.warn(
-            "'probs' already sum to 1 in each row: logits=True softens them once more",
-            SnapsWarning,
-            stacklevel=6,
-        )
+        warn("'probs' already sum to 1 in each row: logits=True softens them once more")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from snaps._checks import check_alpha, check_disjoint, check_flag, check_known, shown
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._evaluation import Evaluation, evaluate_sets
 from snaps._exchangeability import Exchangeability, compare, node_columns
 from snaps._explanation import Explanation, explain
@@ -36,7 +35,7 @@ class Predicting(Fitted):
         if level != check_alpha(state.params["alpha"]):
             groups = state.roles.groups
             names = () if groups is None else groups.names
-            state.calibration.warn_few(level, state.roles.classes, names, 4)
+            state.calibration.warn_few(level, state.roles.classes, names)
         return level
 
     def _asked(self, nodes: Any, roles: Roles, inputs: Inputs) -> np.ndarray:
@@ -66,11 +65,7 @@ class Predicting(Fitted):
         keys = np.concatenate([roles.calib.keys, roles.tuning.keys])
         count = int(np.isin(wanted, locate_keys(inputs.keys, keys)[0]).sum())
         if count:
-            warnings.warn(
-                f"{count} of the nodes calibrated or tuned: the guarantee does not speak of them",
-                SnapsWarning,
-                stacklevel=3,
-            )
+            warn(f"{count} of the nodes calibrated or tuned: the guarantee does not speak of them")
 
     def _smoothing(self, wanted: np.ndarray, inputs: Inputs, roles: Roles) -> np.ndarray:
         """One draw per node and label; another calibration set, another draw.
@@ -204,7 +199,7 @@ class Predicting(Fitted):
         """
         state, inputs = self._view()
         roles = state.roles
-        codes, _ = read_labels(labels, inputs.num_nodes, inputs.num_classes, roles.classes)
+        codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
         wanted = self._asked(nodes, roles, inputs)
         if nodes is None:
             wanted = wanted[codes[wanted] >= 0]
@@ -369,7 +364,7 @@ class Predicting(Fitted):
                 truth[places] = used.labels[found]
         evaluation = None
         if labels is not None:
-            truth, _ = read_labels(labels, inputs.num_nodes, inputs.num_classes, roles.classes)
+            truth, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
             known = wanted[truth[wanted] >= 0]
             evaluation = self.evaluate(labels, known) if known.size else None
         look = self.exchangeability(wanted) if wanted.size and self.calib_nodes_.size else None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any, Literal, Self
 
 from snaps._checks import check_alpha, check_flag, shown
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._checks.named import named_columns
+from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence
 from snaps._fitted import Fitted
 from snaps._inputs import Inputs
@@ -22,7 +22,9 @@ from snaps.graph import Graph
 class Recalibrating(Fitted):
     """The verb, for estimators that say how to read, fit and settle."""
 
-    def read_inputs(self, graph: Any, probs: Any, similarity: Any, logits: bool) -> Inputs:
+    def read_inputs(
+        self, graph: Any, probs: Any, similarity: Any, logits: bool, classes: Any = None
+    ) -> Inputs:
         """What this method sees of every node; complains about graph, probs and similarity."""
         raise NotImplementedError
 
@@ -48,6 +50,7 @@ class Recalibrating(Fitted):
         logits: bool = False,
         *,
         groups: Any = None,
+        classes: Any = None,
         refit: bool = True,
         missing: Literal["error", "drop"] = "error",
         threshold: Literal["set", "keep"] = "set",
@@ -69,6 +72,9 @@ class Recalibrating(Fitted):
         nodes : array of positions, mask or ids, optional
             Nodes that calibrate beside the old ones, where labels arrived meanwhile; not with
             ``threshold="keep"``.
+        classes : list of K names, optional
+            What the columns of an array `probs` are called, if not in the order of `classes_`.
+            Columns of a table are matched by their names.
         refit : bool
             False keeps the parameters, which is faster. They were fitted on a graph that held the
             calibration nodes but not the new ones, so the two are no longer treated alike and
@@ -122,7 +128,8 @@ class Recalibrating(Fitted):
         if similarity is None:
             similarity = self.similarity_again(graph, old.roles)
         with stage("reading"):
-            inputs = self.read_inputs(graph, probs, similarity, logits)
+            probs = named_columns(probs, classes)
+            inputs = self.read_inputs(graph, probs, similarity, logits, old.roles.classes)
         if inputs.num_classes != len(old.roles.classes):
             raise SnapsError(
                 f"'probs' must have {len(old.roles.classes)} columns as calibrated with, "
@@ -143,20 +150,16 @@ class Recalibrating(Fitted):
             inputs.graph, labels, nodes, groups=groups, drop=keep or missing == "drop", keep=keep
         )
         if keep:
-            warnings.warn(
+            warn(
                 "threshold and parameters are those of another graph: the promise rests on the "
-                "two graphs being alike",
-                SnapsWarning,
-                stacklevel=2,
+                "two graphs being alike"
             )
             self._keep(old, inputs, roles)
             return self
         if not refit:
-            warnings.warn(
+            warn(
                 "parameters were fitted on a graph without the new nodes: coverage may leave its "
-                "exact law (refit=True fits them again)",
-                SnapsWarning,
-                stacklevel=2,
+                "exact law (refit=True fits them again)"
             )
         self._settle(inputs, roles, scorer, None if refit else old.scorer)
         return self
@@ -171,7 +174,7 @@ class Recalibrating(Fitted):
         if roles.groups is not None:
             names = roles.groups.names
             calibration = replace(calibration, num_groups=len(names))
-        calibration.warn_few(check_alpha(self.alpha), roles.classes, names, 4)
+        calibration.warn_few(check_alpha(self.alpha), roles.classes, names)
         self._swap(
             replace(
                 old,

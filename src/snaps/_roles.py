@@ -15,6 +15,7 @@ import numpy as np
 from snaps._checks import check_disjoint, check_integer, check_known, shown
 from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
+from snaps._checks.named import align, align_mask
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Keys, Labelled
 from snaps._randomness import TUNE_STREAM, in_order, locate_keys, smallest
@@ -58,12 +59,12 @@ class Groups:
     names: tuple[Any, ...]
 
     @classmethod
-    def read(cls, groups: Any, num_nodes: int, first: tuple[Any, ...] = ()) -> Groups:
+    def read(cls, groups: Any, graph: Graph, first: tuple[Any, ...] = ()) -> Groups:
         """From one entry per node, of anything hashable; None where a node has none.
 
         The names in `first` keep their codes.
         """
-        values = check_groups(groups, num_nodes)
+        values = check_groups(align(groups, graph, "groups"), graph.num_nodes)
         found = set(values) - set(first)
         try:
             names = sorted(found)
@@ -125,7 +126,7 @@ class Roles:
             What the user calls `nodes`.
         """
         ids = graph.ids
-        codes, names = read_labels(labels, graph.num_nodes, num_classes, classes)
+        codes, names = read_labels(graph, labels, num_classes, classes)
         names.flags.writeable = False
         calib = read_nodes(graph, nodes, name)
         check_known(codes, calib, name, ids)
@@ -157,7 +158,7 @@ class Roles:
             cut(Evidence, known),
             graph.keys[aside],
             names,
-            None if groups is None else Groups.read(groups, graph.num_nodes),
+            None if groups is None else Groups.read(groups, graph),
         )
 
     def again(
@@ -187,7 +188,7 @@ class Roles:
         if groups is not None:
             # A kept threshold belongs to a group of before; a new one to the groups there are.
             names = self.groups.names if keep and self.groups is not None else ()
-            again = Groups.read(groups, graph.num_nodes, names)
+            again = Groups.read(groups, graph, names)
         gone = len(self.reference) - len(locate_keys(graph.keys, self.reference)[1])
         if gone and not drop:
             raise SnapsError(
@@ -200,7 +201,7 @@ class Roles:
         if nodes is not None and labels is None:
             raise SnapsError("'labels' must be given with 'nodes', got None")
         if labels is not None and (graph.named or not keep):
-            codes, _ = read_labels(labels, graph.num_nodes, len(self.classes), self.classes)
+            codes, _ = read_labels(graph, labels, len(self.classes), self.classes)
             for old in (calib, tuning, known):
                 _check_same(graph, old, codes)
             if nodes is not None:
@@ -229,14 +230,17 @@ class Roles:
 
 def read_nodes(graph: Graph, nodes: Any, name: str, empty: bool = False) -> np.ndarray:
     """Positions of the nodes that a user names: by position, mask or, where they are text, id."""
-    return node_positions(graph.ids, nodes, name, empty=empty)
+    return node_positions(graph.ids, align_mask(nodes, graph, name), name, empty=empty)
 
 
 def read_labels(
-    labels: Any, num_nodes: int, num_classes: int, classes: Any = None
+    graph: Graph, labels: Any, num_classes: int, classes: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Labels as columns of probabilities, -1 where unknown, and the names of the columns."""
-    return encode_labels(labels, num_nodes=num_nodes, num_classes=num_classes, classes=classes)
+    values = align(labels, graph, "labels", partial=True)
+    return encode_labels(
+        values, num_nodes=graph.num_nodes, num_classes=num_classes, classes=classes
+    )
 
 
 def _cut(kind: type[Kind], graph: Graph, codes: np.ndarray, places: np.ndarray) -> Kind:

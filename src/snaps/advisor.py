@@ -14,8 +14,9 @@ from typing import Any
 
 from snaps._base import Estimator, most_demanding
 from snaps._checks import check_alpha, check_integer, check_seed, shown
+from snaps._checks.named import class_order
 from snaps._choice import DEFAULT, GOALS, Comparison
-from snaps._errors import SnapsError
+from snaps._errors import SnapsError, warn
 from snaps._heldout import FOLDS, held_out_levels
 from snaps._judging import NUMBERS, judge
 from snaps._methods import methods as named_methods
@@ -158,7 +159,10 @@ def advise(
     for one in competing.values():
         one.scorer()
     competing = {name: _at(one, alpha) for name, one in competing.items()}
-    inputs = most_demanding(competing.values()).read_inputs(graph, probs, similarity, logits)
+    classes = class_order(probs, labels, classes)
+    inputs = most_demanding(competing.values()).read_inputs(
+        graph, probs, similarity, logits, classes
+    )
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, tune_nodes, known_nodes=known_nodes,
         classes=classes, name="tune_nodes",
@@ -171,7 +175,7 @@ def advise(
         warnings.simplefilter("always")
         levels = held_out_levels(competing, inputs, nodes, roles.known, level, seed)
     for said in {each.category: each for each in heard}.values():  # once for all folds
-        warnings.warn(str(said.message), said.category, stacklevel=2)
+        warn(str(said.message), said.category)
     judged = {
         name: judge(levels[name], nodes, splits, budget, level, one.class_conditional, seed)
         for name, one in competing.items()

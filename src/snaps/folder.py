@@ -8,8 +8,9 @@ nodes.parquet
 ``id``                     integers or strings, unique
 ``probs``                  list or fixed-size list of numbers, one per class
 ``p_<class>``              or, without ``probs``, one column of numbers per class: the classes are
-                           named by these columns, in the order of the file; as integers if all
-                           look like integers and the labels are no strings
+                           named by these columns, as integers if all look like integers and the
+                           labels are no strings; in the order of the file, which for the commands
+                           means nothing: they sort them
 ``label``                  integers, strings, booleans or whole floats; unknown is null, NaN, -1 or
                            "" (-1 and "" are labels if they are classes); may be left out
 ``role``                   train, valid, tune, calib or test; null or "" is none; may be left out
@@ -32,7 +33,6 @@ Features in two places are refused.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -46,6 +46,7 @@ from snaps import _manifest
 from snaps._checks import check_path, shown, to_numpy
 from snaps._checks.classes import check_classes, encode_labels, plain_labels
 from snaps._checks.ids import check_ids
+from snaps._checks.named import PREFIX, align, align_table, as_names, class_order
 from snaps._errors import SnapsError
 from snaps._files import atomic_path, pack_npz
 from snaps._parquet import (
@@ -61,7 +62,6 @@ from snaps.kernels.memory import filled
 __all__ = ["Folder", "read_folder", "write_folder"]
 
 ROLES = ("train", "valid", "tune", "calib", "test")
-PREFIX = "p_"
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,8 @@ class Folder:
         "" where there is none.
     columns : mapping of arrays (n,)
         The other columns that were asked for.
+    class_columns : tuple of str
+        The classes that columns ``p_<class>`` name, in the order of the file.
 
     Examples
     --------
@@ -95,6 +97,7 @@ class Folder:
     classes: np.ndarray | None
     roles: np.ndarray
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    class_columns: tuple[str, ...] = ()
 
     def nodes(self, *roles: str) -> np.ndarray:
         """Positions of the nodes with one of these roles.
@@ -170,20 +173,30 @@ def read_folder(
         return _read_folder(root, columns, options)
 
 
-def _read_folder(root: Path, columns: Sequence[str], options: Mapping[str, Any]) -> Folder:
+def read_sorted(folder: Path, *, columns: Sequence[str], **options: Any) -> Folder:
+    """The same with classes that columns name in sorted order, whatever that of the file is."""
+    with _manifest.steady(folder):
+        return _read_folder(folder, columns, options, in_order=True)
+
+
+def _read_folder(
+    root: Path, columns: Sequence[str], options: Mapping[str, Any], in_order: bool = False
+) -> Folder:
     graph = Graph.from_parquet(root, **options)
     nodes = Columns(root / "nodes.parquet")
     labels, missing = _labels(nodes, graph.num_nodes)
-    classes = None
+    classes, texts = None, list[str]()
     if "probs" in nodes or not (named := [c for c in nodes.types if c.startswith(PREFIX)]):
         probs = nodes.lists("probs")
     else:
-        probs = nodes.numbers(named)
         texts = [name.removeprefix(PREFIX) for name in named]
         classes = classes_of_columns(texts, labels.dtype.kind == "U")
+        classes = np.sort(classes) if in_order else classes
+        probs = nodes.numbers([f"{PREFIX}{name}" for name in classes.tolist()])
     labels = _mark_unknown(labels, missing, classes, nodes)
     others = {name: nodes.values(name) for name in columns}
-    return Folder(graph, probs, labels, classes, _roles(nodes, graph.num_nodes), others)
+    roles = _roles(nodes, graph.num_nodes)
+    return Folder(graph, probs, labels, classes, roles, others, tuple(texts))
 
 
 def write_folder(
@@ -225,7 +238,8 @@ def write_folder(
     if not isinstance(graph, Graph):
         raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
     n = graph.num_nodes
-    table = to_numpy(probs, "probs")
+    classes = classes if labels is None else class_order(probs, labels, classes)
+    table = to_numpy(align_table(probs, graph, classes), "probs")
     if table.ndim != 2 or len(table) != n:
         raise SnapsError(f"'probs' must have shape ({n}, classes), got {table.shape}")
     if table.shape[1] < 2:
@@ -235,6 +249,10 @@ def write_folder(
     if table.dtype.itemsize > 8 or not table.dtype.isnative:  # which Arrow does not know
         table = table.astype(np.float64)
     nodes: dict[str, Any] = {"id": pa.array(graph.ids)}
+    labels, roles = (
+        None if value is None else align(value, graph, name, partial=True)
+        for name, value in (("labels", labels), ("roles", roles))
+    )
     names, label = _label_column(labels, n, table.shape[1], classes)
     if names is None:
         nodes["probs"] = _list_array(table)
@@ -376,18 +394,16 @@ def _mark_unknown(
 
 def classes_of_columns(names: list[str], text: bool) -> np.ndarray:
     """Names of classes; they are integers if they look like it and no label is a string."""
-    if not text and all(re.fullmatch("0|-?[1-9][0-9]*", name) for name in names):
-        return check_classes([int(name) for name in names], len(names))
-    return check_classes(names, len(names))
+    return check_classes(as_names(names, text), len(names))
 
 
-def check_agreement(classes: Any, columns: np.ndarray) -> None:
+def check_agreement(classes: Any, columns: Sequence[Any]) -> None:
     """Refuse names of classes that are not those of the columns ``p_<class>``, in their order."""
-    names = check_classes(classes, len(columns))
-    if [str(name) for name in names.tolist()] != [str(name) for name in columns.tolist()]:
+    names = check_classes(classes, len(columns)).tolist()
+    if list(map(str, names)) != list(map(str, columns)):
         raise SnapsError(
             "'classes' must be left out where columns p_<class> name the classes "
-            f"({shown(columns.tolist())}), got {shown(names.tolist())}"
+            f"({shown(list(columns))}), got {shown(names)}"
         )
 
 

@@ -11,12 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import (
+    as_array,
     calm,
     check_flag,
     check_integer,
     check_memory,
     has,
     in_row,
+    is_tensor,
     plainly,
     shown,
     to_numpy,
@@ -24,6 +26,7 @@ from snaps._checks import (
 from snaps._checks.features import check_features, from_torch_sparse, is_torch_sparse
 from snaps._checks.ids import check_ids, locate
 from snaps._checks.matrices import check_matrix, scale_rows
+from snaps._checks.named import align_features, column_of, names_of
 from snaps._errors import SnapsError
 from snaps._files import csr_from_arrays, features_from_arrays, open_npz
 from snaps._parquet import read_graph
@@ -31,6 +34,7 @@ from snaps._randomness import node_keys
 from snaps.kernels.memory import filled
 
 MOST_NODES = 2**31 - 1
+EDGE_COLUMNS = (("src", "dst"), ("source", "target"))
 # A graph whose edges alone tell the number of nodes may have so many, or so many an edge: one id
 # that is no position must not take all memory.
 MOST_UNTOLD, MOST_AN_EDGE = 10_000_000, 100
@@ -41,9 +45,12 @@ class Graph:
 
     Parameters
     ----------
-    edges : sparse (n, n), integer array (2, E), or None
-        Non-zero entries or columns are edges. None is a graph without edges.
-    features : array (n, d), sparse (n, d), or None
+    edges : sparse (n, n), integer array (2, E), table, or None
+        Non-zero entries or columns are edges. None is a graph without edges. The rows of a table
+        (a DataFrame) are edges between ids: columns src and dst, or source and target, or the only
+        two; with a column weight for a weighted graph.
+    features : array (n, d), sparse (n, d), table, or None
+        The index of a DataFrame names the nodes and is matched to `ids`, or gives them.
     num_nodes : int, optional
         Needed when neither a square matrix nor features tell.
     ids : array (n,), optional
@@ -96,11 +103,13 @@ class Graph:
     ):
         if num_nodes is not None:
             num_nodes = check_integer(num_nodes, "num_nodes", low=1)
-        self.features: Any = None if features is None else _own(check_features(features), features)
         self.weighted = check_flag(weighted, "weighted")
-        source, target, weights, told = _edge_list(edges, self.weighted, edge_weights)
         if ids is not None:
             ids = np.asarray(filled(check_ids(ids, "'ids'")))
+        features, ids = align_features(features, ids, edges is None)
+        self.features: Any = None if features is None else _own(check_features(features), features)
+        edges, edge_weights = _by_id(edges, ids, self.weighted, edge_weights)
+        source, target, weights, told = _edge_list(edges, self.weighted, edge_weights)
         counts = {
             "num_nodes": num_nodes,
             "features": None if self.features is None else self.features.shape[0],
@@ -215,9 +224,9 @@ class Graph:
         Parameters
         ----------
         graph : networkx.Graph
-        features : str, mapping or array, optional
-            The node attribute that holds a feature vector; or a mapping from node to vector; or
-            rows in the order of `graph.nodes`.
+        features : str, mapping, table or array, optional
+            The node attribute that holds a feature vector; or a mapping from node to vector, or a
+            DataFrame whose index are nodes; or rows in the order of `graph.nodes`.
         weighted : bool
             Take the edge attribute "weight"; an edge without one weighs 1.
 
@@ -308,6 +317,52 @@ def graph_from_arrays(arrays: Mapping[str, np.ndarray], path: Any, **options: An
     shape = (arrays["adj_indptr"].size - 1,) * 2
     adjacency = csr_from_arrays(arrays, "adj", f"'{path}'", shape)
     return Graph(adjacency, features_from_arrays(arrays, path), **options)
+
+
+def _by_id(edges: Any, ids: np.ndarray | None, weighted: bool, weights: Any) -> tuple[Any, Any]:
+    """Edges as positions, and their weights, where they come as a table or as text."""
+    if edges is None or sp.issparse(edges) or is_tensor(edges):
+        return edges, weights
+    table = names_of(edges)
+    columns = list(edges) if isinstance(edges, Mapping) else getattr(table, "columns", None)
+    if columns is None:
+        ends = _unnamed_ends(edges, table is not None)
+        if ends is None:
+            return edges, weights
+    else:
+        pairs = (*EDGE_COLUMNS, *([tuple(columns)] if len(columns) == 2 else []))
+        pair = next((pair for pair in pairs if set(pair) <= set(columns)), None)
+        if pair is None:
+            raise SnapsError(
+                "'edges' as a table must have columns src and dst, or source and target, or two "
+                f"columns, got {shown(columns)}"
+            )
+        if weighted and weights is None and "weight" in columns:
+            weights = column_of(edges, "weight")
+        ends = [column_of(edges, name) for name in pair]
+    listed = [check_ids(end, "'edges'", unique=False) for end in ends]
+    if ids is not None:
+        return np.stack([locate(ids, end, "'edges'") for end in listed]), weights
+    text = next((str(end[0]) for end in listed if end.dtype.kind == "U" and end.size), None)
+    if text is not None:
+        raise SnapsError(f"'ids' must be given for edges between ids, got None and {shown(text)}")
+    return np.stack(listed), weights
+
+
+def _unnamed_ends(edges: Any, table: bool) -> list[np.ndarray] | None:
+    """The two ends of edges that are ids; None for an array (2, E) of positions."""
+    array = as_array(edges, "edges")
+    if array.ndim != 2:
+        return None
+    if table and array.shape == (2, 2):
+        raise SnapsError(
+            "'edges' as a table must have columns src and dst, got two rows and two columns "
+            "without names"
+        )
+    if table and len(array) != 2 and array.shape[1] == 2:
+        return list(array.T)
+    text = array.dtype.kind in "UTO" and array.size and isinstance(array.flat[0], str)
+    return list(array) if text and len(array) == 2 else None
 
 
 def _edge_list(

@@ -1,6 +1,7 @@
 """How good prediction sets are.
 
-`labels` is always (n,), one entry per node of the graph, by name if the sets' classes have names.
+`labels` is always (n,), one entry per node of the graph, by name if the sets' classes have names;
+a Series or mapping is matched by the sets' ids.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from snaps._checks import check_alpha, check_known, shown
 from snaps._checks.classes import check_groups, encode_labels
+from snaps._checks.named import of_sets
 from snaps._errors import SnapsError
 from snaps.sets import PredictionSets
 
@@ -31,14 +33,15 @@ def _sizes(sets: PredictionSets) -> np.ndarray:
 def _own(sets: PredictionSets, labels: Any) -> np.ndarray:
     """The label of each set's node, as a column of the sets' mask."""
     _sizes(sets)
+    values, rows = of_sets(labels, sets.ids, sets.nodes, "labels")
     codes, _ = encode_labels(
-        labels,
-        num_nodes=sets.num_nodes,
+        values,
+        num_nodes=sets.num_nodes if rows is sets.nodes else len(rows),
         num_classes=sets.mask.shape[1],
         classes=sets.classes,
     )
-    check_known(codes, sets.nodes, "labels")
-    return codes[sets.nodes]
+    check_known(codes, rows, "labels")
+    return codes[rows]
 
 
 def _hits(sets: PredictionSets, labels: Any) -> np.ndarray:
@@ -198,8 +201,9 @@ def group_coverage(sets: PredictionSets, labels: Any, groups: Any) -> dict[Hasha
     {'north': 1.0, 'south': 0.0}
     """
     hits = _hits(sets, labels)
-    listed = check_groups(groups, sets.num_nodes)
+    values, rows = of_sets(groups, sets.ids, sets.nodes, "groups")
+    listed = check_groups(values, sets.num_nodes if rows is sets.nodes else len(rows))
     of_group: dict[Hashable, list[int]] = {}
-    for row, node in enumerate(sets.nodes.tolist()):
+    for row, node in enumerate(rows.tolist()):
         of_group.setdefault(listed[node], []).append(row)
     return {group: float(hits[rows].mean()) for group, rows in of_group.items()}

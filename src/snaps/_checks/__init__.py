@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._errors import SnapsError
+from snaps._errors import SnapsError, warn
 from snaps.kernels.memory import filled, pieces
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
@@ -183,6 +183,16 @@ def check_alpha(alpha: Any, name: str = "alpha") -> Fraction:
             f"300 bits, got {plainly(alpha)}"
         )
     return level
+
+
+def warn_confidence(alpha: Fraction) -> None:
+    """Warn of a confidence level where the miscoverage is asked for."""
+    if alpha > Fraction(1, 2):
+        level, other = plainly(float(alpha)), f"{float(1 - alpha):g}"
+        warn(
+            f"alpha={level} asks for sets that contain the true label with probability {other}; "
+            f"if you mean a probability of {level}, pass alpha={other}"
+        )
 
 
 @lru_cache(maxsize=256)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Any
 
 import numpy as np
 
 from snaps._checks import as_array, has, is_tensor, shown
 from snaps._checks.ids import refuse_unwritable
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 
 _EXACT = 2**53  # beyond it a float may stand for several whole numbers
 _FLOATS = (float, np.floating)
 _NUMBERS = (int, np.integer, np.bool_, *_FLOATS)
 _MISSING = ("NoneType", "NAType", "NaTType", "MaskedConstant")  # pandas may not be installed
-_HINT = "pass classes=[...] or --classes in the order of the columns of probs"
+_HINT = "pass classes=[...] (--classes) in the order of the columns of probs, or name the columns"
 
 
 def encode_labels(
@@ -37,7 +36,7 @@ def encode_labels(
     num_nodes, num_classes : int
     classes : list of K integers or strings, optional
         The name of each column of `probs`; by default the categories of a categorical if there
-        are K, else 0, ..., K - 1, else the K distinct labels in sorted order.
+        are K, else 0, ..., K - 1. Strings, and integers beyond, do not tell which column is which.
     name : str
         What the user calls the labels.
 
@@ -50,13 +49,13 @@ def encode_labels(
 
     Examples
     --------
-    >>> encode_labels(["dog", None, "cat"], num_nodes=3, num_classes=2)
-    (array([ 1, -1,  0]), array(['cat', 'dog'], dtype='<U3'))
+    >>> encode_labels(["dog", None, "cat"], num_nodes=3, num_classes=2, classes=["dog", "cat"])
+    (array([ 0, -1,  1]), array(['dog', 'cat'], dtype='<U3'))
     """
     plain = _plain_codes(labels, num_nodes, num_classes, classes)
     if plain is not None:
         return plain, np.arange(num_classes)
-    names, inverse, categories = _factorised(labels, name, num_nodes)
+    names, inverse, categories = factorised(labels, name, num_nodes)
     unknown = "" if names.dtype.kind == "U" else -1
     if classes is not None:
         known = check_classes(classes, num_classes)
@@ -124,28 +123,19 @@ def check_classes(classes: Any, num_classes: int) -> np.ndarray:
 
 
 def _classes_of(names: np.ndarray, num_classes: int, name: str, count: int) -> np.ndarray:
-    """The classes when the user names none, from the distinct labels that are known."""
-    plain = np.arange(num_classes)
-    if len(names) == 0:
-        return plain
-    found = np.sort(names)
-    if names.dtype.kind != "U":
-        if len(found) == num_classes and (found[0] < 0 or found[-1] >= num_classes):
-            return found
-        if found[0] > 0 and found[-1] < num_classes and count >= 10 * num_classes:
-            warnings.warn(
-                f"none of {count} '{name}' is 0: they are taken for columns {found[0]} to "
-                f"{found[-1]} of probs; if they start at 1, {_HINT}",
-                SnapsWarning,
-                stacklevel=6,
-            )
-        return plain
-    if len(found) != num_classes:
+    """The classes where nobody names them: 0, ..., K - 1, if the distinct known labels allow it."""
+    if names.dtype.kind == "U" and len(names):
         raise SnapsError(
-            f"'{name}' must name as many classes as probs has columns ({num_classes}), "
-            f"got {len(found)}: {shown(found.tolist())}; {_HINT}"
+            f"'classes' must be given where '{name}' are strings, got None and "
+            f"{shown(np.sort(names).tolist())}: {_HINT}"
         )
-    return found
+    low, high = (int(names.min()), int(names.max())) if len(names) else (0, 0)
+    if low > 0 and high < num_classes and count >= 10 * num_classes:
+        warn(
+            f"none of {count} '{name}' is 0: they are taken for columns {low} to {high} of probs; "
+            f"if they start at 1, {_HINT}"
+        )
+    return np.arange(num_classes)
 
 
 def _check_order(classes: np.ndarray, name: str) -> None:
@@ -159,8 +149,8 @@ def _check_order(classes: np.ndarray, name: str) -> None:
         )
 
 
-def _factorised(
-    labels: Any, name: str, num_nodes: int
+def factorised(
+    labels: Any, name: str, num_nodes: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Distinct labels, the place of each node's label among them (-1: none), and categories."""
     if has(labels, "iloc") and getattr(labels, "ndim", 1) == 2 and labels.shape[1] == 1:
@@ -197,8 +187,8 @@ def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return low + np.arange(high - low + 1), values - low
 
 
-def _check_shape(array: np.ndarray, name: str, num_nodes: int) -> None:
-    if array.shape != (num_nodes,):
+def _check_shape(array: np.ndarray, name: str, num_nodes: int | None) -> None:
+    if num_nodes is not None and array.shape != (num_nodes,):
         raise SnapsError(f"'{name}' must have shape ({num_nodes},), got {array.shape}")
 
 

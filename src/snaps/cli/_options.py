@@ -213,7 +213,7 @@ def read(
     from snaps._parquet import check_folder
     from snaps.cli._provenance import Digests
     from snaps.cli._show import status
-    from snaps.folder import read_folder
+    from snaps.folder import read_sorted
 
     if group_by in ("id", "label", "role", "probs", "features"):
         raise SnapsError(
@@ -221,9 +221,9 @@ def read(
             f"node to predict, got {group_by!r}"
         )
     columns = [group_by] if group_by else []
-    with status(f"Reading {folder}"), steady(check_folder(folder)):
+    with status(f"Reading {folder}"), steady(root := check_folder(folder)):
         digests = Digests(folder_files(folder)[:-1])
-        data = read_folder(folder, columns=columns, weighted=weighted)
+        data = read_sorted(root, columns=columns, weighted=weighted)
         return data, digests.get()
 
 
@@ -235,7 +235,7 @@ def class_names(data: Folder, classes: str | None) -> Any:
         return data.classes
     names = read_names(classes, integers=data.labels.dtype.kind in "iu")
     if data.classes is not None:
-        check_agreement(names, data.classes)
+        check_agreement(names, data.class_columns)
         return data.classes
     return names
 
@@ -329,7 +329,7 @@ def calibrated(
 
     fixed: dict[str, Any] = {
         "--method": method, "--score": score, "--k": k, "--weights": weights, "--seed": seed,
-        "--class-conditional": class_conditional or None, "--classes": classes,
+        "--class-conditional": class_conditional or None,
         **{f"--{name}": value for name, value in search.items()},
     }  # fmt: skip
     if using is not None:
@@ -359,7 +359,7 @@ def calibrated(
     else:
         inputs |= Digests([using]).get()
         with stage("calibration"), shown():
-            _recalibrate(estimator, data, group_by, missing, threshold, logits)
+            _recalibrate(estimator, data, group_by, classes, missing, threshold, logits)
     return estimator, data, inputs
 
 
@@ -367,6 +367,7 @@ def _recalibrate(
     estimator: Any,
     data: Any,
     group_by: str | None,
+    classes: str | None,
     missing: str | None,
     threshold: str | None,
     logits: bool,
@@ -390,7 +391,7 @@ def _recalibrate(
         nodes = nodes[:0]
     estimator.recalibrate(
         data.graph, data.probs, data.labels, nodes if nodes.size else None, logits=logits,
-        groups=data.columns[group_by] if group_by else None,
+        groups=data.columns[group_by] if group_by else None, classes=class_names(data, classes),
         missing="error" if missing is None else missing,
         threshold="set" if threshold is None else threshold,
     )  # fmt: skip

@@ -141,9 +141,11 @@ class EmbeddedSNAPS(Estimator):
             self.score, self.seed, similar, grid=grid, fallback=(ETA, 0.0), averaged=False
         )
 
-    def read_inputs(self, graph: Any, probs: Any, similarity: Any, logits: bool) -> Inputs:
+    def read_inputs(
+        self, graph: Any, probs: Any, similarity: Any, logits: bool, classes: Any = None
+    ) -> Inputs:
         """Items as a graph without links that anybody looks at."""
-        return Inputs.read(_items(graph), probs, similarity, logits=logits)
+        return Inputs.read(_items(graph), probs, similarity, logits=logits, classes=classes)
 
     def similarity_again(self, graph: Any, old: Roles) -> Any:
         """Neighbours among the reference, if there was one."""
@@ -208,8 +210,8 @@ class EmbeddedSNAPS(Estimator):
             places = read_nodes(items, reference, "reference")
             similarity = self._near(items, places)
         return self._calibrate(
-            (items, probs, similarity, logits), labels, nodes, tune_nodes=tune_nodes,
-            known_nodes=known_nodes, reference=reference, groups=groups, classes=classes,
+            (items, probs, similarity, logits), labels, nodes, classes, tune_nodes=tune_nodes,
+            known_nodes=known_nodes, reference=reference, groups=groups,
         )  # fmt: skip
 
 

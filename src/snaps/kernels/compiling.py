@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 
 try:
     import numba
@@ -85,9 +84,7 @@ def _tell(error: Exception) -> None:
     """Say it once."""
     if not _told:
         _told.append(str(error))
-        warnings.warn(
+        warn(
             f"compiled code cannot be kept ({type(error).__name__}): it is compiled anew in each "
-            "process; NUMBA_CACHE_DIR may name a folder for it",
-            SnapsWarning,
-            stacklevel=3,
+            "process; NUMBA_CACHE_DIR may name a folder for it"
         )

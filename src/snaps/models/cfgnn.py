@@ -35,6 +35,7 @@ from snaps._checks import (
     check_seed,
     shown,
 )
+from snaps._checks.named import align, align_table, class_order
 from snaps._errors import SnapsError, require
 from snaps._randomness import CORRECTION_STREAM, smallest
 from snaps.calibration import Calibration, fewest_nodes
@@ -250,6 +251,8 @@ def correct(
     threads = check_integer(threads, "threads", low=1)
     if not isinstance(graph, Graph):
         raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
+    classes = class_order(probs, labels, None)
+    probs, labels = align_table(probs, graph, classes), align(labels, graph, "labels")
     table = check_probs(probs, num_nodes=graph.num_nodes, logits=check_flag(logits, "logits"))
     n, num_classes = table.shape
     known = check_labels(labels, num_nodes=n, num_classes=num_classes)

@@ -18,6 +18,7 @@ from snaps._checks import (
     check_seed,
     to_numpy,
 )
+from snaps._checks.named import align
 from snaps._errors import SnapsError, require
 from snaps.graph import Graph
 from snaps.models.fsgnn import FSGNN
@@ -224,6 +225,7 @@ def train(
     began = time.perf_counter()
     seed = check_seed(seed)
     threads = check_integer(threads, "threads", low=1)
+    labels = align(labels, graph, "labels")
     train_nodes = check_nodes(train_nodes, "train_nodes", num_nodes=graph.num_nodes)
     valid_nodes = check_nodes(valid_nodes, "valid_nodes", num_nodes=graph.num_nodes)
     check_disjoint(train_nodes, "train_nodes", valid_nodes, "'valid_nodes'")

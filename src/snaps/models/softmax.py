@@ -14,10 +14,11 @@ from snaps._checks import (
     check_known,
     check_labels,
     check_memory,
-    check_nodes,
     check_number,
     to_numpy,
 )
+from snaps._checks.ids import node_positions
+from snaps._checks.named import align, align_mask
 from snaps._errors import SnapsError
 from snaps.graph import Graph
 
@@ -89,7 +90,10 @@ def smoothed_regression(
     hops = check_integer(hops, "hops", low=0)
     weight_decay = check_number(weight_decay, "weight_decay", low=0)
     max_iter = check_integer(max_iter, "max_iter", low=1)
-    train_nodes = check_nodes(train_nodes, "train_nodes", num_nodes=graph.num_nodes)
+    labels = align(labels, graph, "labels")
+    train_nodes = node_positions(
+        graph.ids, align_mask(train_nodes, graph, "train_nodes"), "train_nodes"
+    )
     if num_classes is None:
         known = to_numpy(labels, "labels")
         num_classes = max(2, int(known.max(initial=0)) + 1) if known.dtype.kind in "iu" else 2

@@ -18,7 +18,7 @@ import numpy as np
 
 from snaps._base import Estimator
 from snaps._checks import check_alpha, check_path, has, plainly, shown
-from snaps._checks.classes import encode_labels
+from snaps._checks.classes import check_classes, encode_labels
 from snaps._errors import SnapsError, require
 from snaps._estimators import SNAPS
 from snaps._evidence import Keys
@@ -237,7 +237,7 @@ def predict_sets(
     calibration = Calibration(
         scores, labels, inputs.num_classes, by_class=bool(estimator.class_conditional)
     )
-    calibration.warn_few(alpha, roles.classes, (), 3)
+    calibration.warn_few(alpha, roles.classes, ())
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
     sets = _sets(inputs, fitted, calibration, alpha, roles.classes, used)
     return Prediction(
@@ -278,7 +278,8 @@ def _with_roles(
     if tables.classes is not None and not known:
         columns = classes_of_columns(tables.classes, labels.dtype.kind == "U")
         if classes is not None:
-            check_agreement(classes, columns)
+            given = check_classes(classes, len(columns)).tolist()
+            check_agreement(sorted(map(str, given)), sorted(map(str, columns.tolist())))
         classes = columns
     names = classes if known else _class_names(tables, num_classes, classes, title)
     unknown: Any = "" if labels.dtype.kind == "U" else -1

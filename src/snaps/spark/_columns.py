@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from snaps._checks import check_probs, plainly, shown
 from snaps._checks.features import check_features
+from snaps._checks.named import PREFIX
 from snaps._errors import SnapsError
-from snaps.folder import PREFIX, ROLES
+from snaps.folder import ROLES, classes_of_columns
 from snaps.spark._batches import features_of, lists, one
 from snaps.spark._told import told
 
@@ -87,8 +88,10 @@ def read_tables(nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'
             raise SnapsError(
                 f"{titles[0]} must have two columns 'p_<class>' or more, got {named[0]}"
             )
-        probs = F.array(*[table.column(name).cast("double") for name in named])
-        classes = [name.removeprefix(PREFIX) for name in named]
+        texts = [name.removeprefix(PREFIX) for name in named]
+        names = classes_of_columns(texts, table.kinds.get("label") == "string")
+        classes = list(map(str, np.sort(names).tolist()))
+        probs = F.array(*[table.column(f"{PREFIX}{name}").cast("double") for name in classes])
     columns = [table.id("id"), probs.alias("probs")]
     for name, sorts, rule in (
         ("role", ("string",), "strings"),

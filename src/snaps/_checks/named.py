@@ -1,0 +1,374 @@
+"""Names that inputs carry: a row belongs to the node with its id, a column to the class it names.
+
+Tables and columns of pandas, polars and Arrow, and mappings keyed by node, are brought into the
+order of the graph and of the classes here, or refused; below this file positions are enough. The
+default index 0, 1, ... of pandas names nothing: such rows are in the graph's order, as an array's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from snaps._checks import as_array, has, plainly, shown
+from snaps._checks.classes import check_classes, factorised
+from snaps._errors import SnapsError
+
+if TYPE_CHECKING:
+    from snaps.graph import Graph
+
+ID = "id"
+PREFIX = "p_"  # of columns of probabilities in a graph folder
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table or a column, and the names it carries.
+
+    Attributes
+    ----------
+    value : pandas object, array or list
+        Without a column of ids.
+    rows : sequence, or None
+        The name of each row.
+    chosen : bool
+        Whether rows 0, 1, ... are names, too: those of a mapping or a column are.
+    columns : list, or None
+        The name of each column; None if this is no table or its columns are only numbered.
+    """
+
+    value: Any
+    rows: Any
+    chosen: bool = True
+    columns: list[Any] | None = None
+
+    def take(self, order: np.ndarray) -> Any:
+        """Rows in another order, missing where it says -1."""
+        complete = order.min(initial=0) >= 0
+        if has(self.value, "iloc"):
+            if complete:
+                return self.value.iloc[order]
+            return self.value.reset_index(drop=True).reindex(order)
+        if complete and isinstance(self.value, np.ndarray):
+            return self.value[order]
+        return [None if place < 0 else self.value[place] for place in order.tolist()]
+
+
+def names_of(value: Any) -> Named | None:
+    """A value that carries names, with them; None for arrays, lists and tensors."""
+    if isinstance(value, Named):
+        return value
+    if isinstance(value, Mapping):
+        return Named(list(value.values()), list(value))
+    if has(value, "iloc") and has(value, "index"):  # pandas
+        if not has(value, "columns"):
+            return Named(value, value.index, chosen=False)
+        columns = list(value.columns)
+        if ID in columns and columns.count(ID) == 1 and _counts(value.index):
+            columns.remove(ID)
+            rest = value[columns] if len(columns) > 1 else value[columns[0]] if columns else value
+            return Named(rest, value[ID], columns=_chosen_columns(columns))
+        return Named(value, value.index, chosen=False, columns=_chosen_columns(columns))
+    listed = _columns_of(value)
+    if listed is None:
+        return None
+    arrays = {name: np.asarray(column_of(value, name)) for name in listed}
+    rows = arrays.pop(ID, None)
+    parts = list(arrays.values())
+    table = np.stack(parts, axis=1) if len(parts) > 1 else parts[0] if parts else np.empty(0)
+    return Named(table, rows, columns=_chosen_columns(list(arrays)))
+
+
+def _columns_of(table: Any) -> list[Any] | None:
+    """Names of the columns of a table of polars or Arrow."""
+    if has(table, "get_column"):
+        return list(table.columns)
+    return list(table.column_names) if has(table, "column_names") else None
+
+
+def column_of(table: Any, name: Any) -> Any:
+    """A column of a table or mapping by its name."""
+    if has(table, "get_column"):
+        return table.get_column(name)
+    return table.column(name) if has(table, "column_names") else table[name]
+
+
+def _chosen_columns(columns: list[Any]) -> list[Any] | None:
+    """Names of columns, unless they only number them, as pandas and polars do by default."""
+    default = columns == [f"column_{i}" for i in range(len(columns))]
+    return None if default or _counts(columns) else columns
+
+
+def _counts(names: Any) -> bool:
+    """Whether names are 0, 1, ... in this order."""
+    if not all(isinstance(name, (int, np.integer)) for name in names[:1]):
+        return False
+    return bool(np.array_equal(np.asarray(names), np.arange(len(names))))
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def align(value: Any, graph: Graph, name: str, *, partial: bool = False) -> Any:
+    """A value with a row per node, in the order of the graph where its rows have names.
+
+    Parameters
+    ----------
+    value
+        Anything; what carries no names is returned as it is.
+    graph : Graph
+    name : str
+        What the user calls it.
+    partial : bool
+        Whether nodes may be without a row.
+    """
+    named = names_of(value)
+    if named is None:
+        return value
+    order = _order(named, graph.ids, name, partial, _is_anchored(graph))
+    return named.value if order is None else named.take(order)
+
+
+def of_sets(value: Any, ids: np.ndarray, nodes: np.ndarray, name: str) -> tuple[Any, np.ndarray]:
+    """A value with a row per node, and the row of each set, by id where rows have names."""
+    named = names_of(value)
+    if named is None:
+        return value, nodes
+    order = _order(named, ids, name, others=True)
+    return (named.value, nodes) if order is None else (named.take(order), np.arange(len(ids)))
+
+
+def align_mask(nodes: Any, graph: Graph, name: str) -> Any:
+    """Nodes that a user names, a mask by id where its rows have names.
+
+    Integers of pandas may be positions or ids: where these differ, that must be said.
+    """
+    pandas = has(nodes, "to_numpy") and has(nodes, "isin")  # a Series or an Index
+    if isinstance(nodes, Mapping) or has(nodes, "columns"):
+        raise SnapsError(f"'{name}' must be a list of nodes or a mask, got {shown(type(nodes))}")
+    if not pandas:
+        return nodes
+    kind = getattr(nodes.dtype, "kind", "O")
+    if kind == "b":
+        return align(nodes, graph, name)
+    if kind in "iu" and graph.ids.dtype.kind in "iu" and not _counts(graph.ids):
+        raise SnapsError(
+            f"'{name}' must be positions or ids, got integers of a pandas {type(nodes).__name__}, "
+            "which may be either: pass graph.index(...) for ids, .to_numpy() for positions"
+        )
+    return nodes
+
+
+def _is_anchored(graph: Graph) -> bool:
+    """Whether the nodes' numbers mean anything but the order of the rows."""
+    return graph.named or graph.adjacency.nnz > 0
+
+
+def _order(
+    named: Named,
+    ids: np.ndarray,
+    name: str,
+    partial: bool = False,
+    anchored: bool = True,
+    others: bool = False,
+) -> np.ndarray | None:
+    """The place of each id among the rows, -1 for none; None if rows are in the graph's order.
+
+    Nodes may be without a row if `partial`, and rows may name other nodes if `others`.
+    """
+    rows = named.rows
+    if rows is None:
+        return None
+    if not named.chosen and _counts(rows):
+        if ids.dtype.kind in "iu" and _shuffled(ids):
+            raise SnapsError(
+                f"'{name}' must have the graph's ids as its index, got the default one, and the "
+                f"ids are the same numbers in another order: {_by_position(named)}"
+            )
+        return None
+    if not anchored:
+        raise SnapsError(
+            f"'{name}' must have the default index where neither graph nor probs have ids, got "
+            f"{shown(_first(rows))} first: {_by_position(named)}"
+        )
+    texts = ids.dtype.kind == "U"
+    listed = [row if isinstance(row, str) or not texts else str(row) for row in rows]
+    wanted = ids.tolist()
+    place = dict(zip(listed, range(len(listed)), strict=True))
+    if len(place) < len(listed):
+        twice = next(row for i, row in enumerate(listed) if place[row] != i)
+        raise SnapsError(f"{_title(named, name)} must not repeat an id, got {shown(twice)} twice")
+    order = np.fromiter((place.pop(one, -1) for one in wanted), np.int64, len(wanted))
+    if place and not others:
+        foreign = shown(_plain(next(iter(place))))
+        raise SnapsError(
+            f"{_title(named, name)} must be ids of the graph's nodes, got {foreign}: "
+            f"{_by_position(named)}"
+        )
+    if not partial and order.min(initial=0) < 0:
+        first = plainly(ids[int(np.argmin(order))])
+        raise SnapsError(f"{_title(named, name)} must hold every node, got none for {first}")
+    return order
+
+
+def _shuffled(ids: np.ndarray) -> bool:
+    """Whether ids are 0, ..., n - 1 in another order."""
+    n = len(ids)
+    if n == 0 or ids.min() != 0 or ids.max() != n - 1 or _counts(ids):
+        return False
+    return bool((np.bincount(ids.astype(np.int64), minlength=n) == 1).all())
+
+
+def _title(named: Named, name: str) -> str:
+    if isinstance(named.value, list):
+        return f"the keys of '{name}'"
+    return f"the column 'id' of '{name}'" if named.chosen else f"the index of '{name}'"
+
+
+def _by_position(named: Named) -> str:
+    return "set its index to the ids, or pass .to_numpy() for rows in the graph's order"
+
+
+def _first(rows: Any) -> Any:
+    return _plain(next(iter(rows)))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def align_features(
+    features: Any, ids: np.ndarray | None, alone: bool
+) -> tuple[Any, np.ndarray | None]:
+    """Features in the order of the ids, and the ids, which a table may give where there are none.
+
+    `alone` says that no edges number the nodes.
+    """
+    named = names_of(features)
+    if named is None:
+        return features, ids
+    own = row_ids(features, "features")
+    if ids is None and own is not None and (alone or own.dtype.kind == "U"):
+        return named.value, own
+    numbers = np.arange(len(named.rows)) if ids is None and own is not None else ids
+    if numbers is None:
+        return named.value, ids
+    order = _order(named, numbers, "features", False)
+    return (named.value if order is None else named.take(order)), ids
+
+
+def row_ids(value: Any, name: str) -> np.ndarray | None:
+    """The names of rows as ids of nodes that have none yet; None without names."""
+    named = names_of(value)
+    if named is None or named.rows is None or not (named.chosen or not _counts(named.rows)):
+        return None
+    from snaps._checks.ids import check_ids
+
+    return check_ids(list(map(_plain, named.rows)), _title(named, name))
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+
+def class_order(probs: Any, labels: Any, classes: Any) -> Any:
+    """The classes in the order that the columns of `probs` are to have; None if nothing tells.
+
+    What the user says, else the order of the labels' categories, else the names of the columns,
+    sorted: so that a table gives the same results in whatever order its columns come.
+    """
+    named = names_of(probs)
+    if classes is not None or named is None or named.columns is None:
+        return classes
+    table = names_of(labels)
+    values, _, categories = factorised(labels if table is None else table.value, "labels")
+    known = {str(value) for value in values.tolist() if value not in (-1, "")}
+    texts = _texts(named.columns)
+    if not known <= set(texts):
+        texts = _without_prefix(texts)
+    if categories is not None and set(texts) <= set(map(str, categories.tolist())):
+        return np.array([name for name in categories.tolist() if str(name) in set(texts)])
+    return check_classes(sorted(as_names(texts, values.dtype.kind == "U")), len(texts))
+
+
+def as_names(texts: list[str], text: bool) -> list[Any]:
+    """Names of classes: integers if they look like it, unless labels are known to be strings."""
+    if not text and all(re.fullmatch("0|-?[1-9][0-9]*", each) for each in texts):
+        return list(map(int, texts))
+    return texts
+
+
+def named_columns(probs: Any, columns: Any) -> Any:
+    """Probabilities whose columns are called so, if anybody says so."""
+    if columns is None:
+        return probs
+    named = names_of(probs)
+    if named is not None and named.columns is not None:
+        match_columns(named.columns, check_classes(columns, len(named.columns)))
+        return probs
+    if named is None:
+        named = Named(as_array(probs, "probs"), None)
+    width = np.shape(named.value)[1] if np.ndim(named.value) == 2 else -1
+    if width < 0:
+        return probs  # to be refused for its shape
+    return Named(named.value, named.rows, named.chosen, check_classes(columns, width).tolist())
+
+
+def match_columns(columns: Iterable[Any], classes: np.ndarray) -> np.ndarray:
+    """The place of each class among columns that have names."""
+    texts, wanted = _texts(columns), list(map(str, classes.tolist()))
+    if set(texts) != set(wanted):
+        texts = _without_prefix(texts)
+    place = {text: i for i, text in enumerate(texts)}
+    for text in wanted:
+        if text not in place:
+            raise SnapsError(
+                f"'probs' must have a column for each class, got none for {shown(text)} among "
+                f"{shown(texts)}"
+            )
+    if len(texts) > len(wanted):
+        other = next(text for i, text in enumerate(texts) if text not in wanted or place[text] != i)
+        raise SnapsError(
+            f"'probs' must have one column per class {shown(wanted)}, got also {shown(other)}"
+        )
+    return np.array([place[text] for text in wanted])
+
+
+def _texts(columns: Iterable[Any]) -> list[str]:
+    """Names of columns as text; those of truth values and whole floats as that of the integer."""
+    plain = map(_plain, columns)
+    return [str(int(each) if _is_whole(each) else each) for each in plain]
+
+
+def _is_whole(name: Any) -> bool:
+    return isinstance(name, bool) or (isinstance(name, float) and name.is_integer())
+
+
+def _without_prefix(texts: list[str]) -> list[str]:
+    whole = all(text.startswith(PREFIX) for text in texts)
+    return [text.removeprefix(PREFIX) for text in texts] if whole else texts
+
+
+# -- both ------------------------------------------------------------------------------------------
+
+
+def align_table(probs: Any, graph: Graph | None, classes: Any) -> Any:
+    """Probabilities with rows in the order of the graph and columns in that of the classes."""
+    named = names_of(probs)
+    if named is None:
+        return probs
+    if isinstance(named.value, list):
+        row = next((row for row in named.value if names_of(row) is not None), None)
+        if row is not None:
+            kind = type(row).__name__
+            raise SnapsError(f"'probs' must map nodes to lists of numbers, got a {kind}")
+    order = None
+    if graph is not None:
+        order = _order(named, graph.ids, "probs", False, _is_anchored(graph))
+    table = as_array(named.value if order is None else named.take(order), "probs")
+    if named.columns is None or classes is None:
+        return table
+    return table[:, match_columns(named.columns, np.asarray(classes))]
