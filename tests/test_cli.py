@@ -137,6 +137,54 @@ def test_an_interrupted_command_ends_quietly(here):
     assert not Path("sets.parquet").exists()
 
 
+IMPORTING = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from snaps.cli import main
+main(["predict", "g", "--out", "sets.parquet"])
+"""
+
+
+@pytest.mark.parametrize("name", ["typer", "numpy", "scipy.sparse", "pyarrow.dataset", "numba"])
+def test_an_interrupt_during_imports_ends_quietly(here, name):
+    done = shell(sys.executable, "-c", IMPORTING.format(name=name))
+    # By the signal itself, where Python notes that it interrupted code that was compiled.
+    assert done.returncode in (130, -signal.SIGINT)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert os.listdir(here) == ["g"]
+
+
+DROPPED = """
+import os, signal, weakref
+import snaps.cli, snaps.folder, snaps._parquet
+
+class Thing:
+    pass
+
+def check_folder(folder):
+    thing = Thing()
+    kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    del thing
+    return original(folder)
+
+original, snaps._parquet.check_folder = snaps._parquet.check_folder, check_folder
+snaps.cli.main(["predict", "g", "--out", "sets.parquet"])
+"""
+
+
+def test_an_interrupt_in_a_callback_is_not_lost(here):
+    """Python prints an error in a callback and goes on; so it did on Ctrl-C during imports."""
+    done = shell(sys.executable, "-c", DROPPED)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert os.listdir(here) == ["g"]
+
+
 @pytest.mark.parametrize("command", [["--help"], [*PREDICT, "--alpha", "0.2"]])
 def test_a_reader_of_stdout_that_has_gone(here, command):
     read, write = os.pipe()

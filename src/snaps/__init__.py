@@ -8,21 +8,24 @@ Three lines from any classifier's probabilities to sets that hold the true label
 """
 
 import importlib
-from typing import Any
+import importlib.util
+from typing import TYPE_CHECKING, Any
 
-from snaps import images, metrics
 from snaps._errors import SnapsError, SnapsWarning
-from snaps._estimators import DAPS, SNAPS, SplitConformal
-from snaps._loading import load
-from snaps._pooled import Pooled
 from snaps._version import __version__
-from snaps.advisor import advise
-from snaps.graph import Graph
-from snaps.scores import APS, RAPS, SAPS, THR, Score
-from snaps.sets import PredictionSets
-from snaps.similarity import similarity_graph
-from snaps.splits import evaluate_splits
-from snaps.structure import structural_features
+
+if TYPE_CHECKING:
+    from snaps import datasets, images, metrics, models, spark
+    from snaps._estimators import DAPS, SNAPS, SplitConformal
+    from snaps._loading import load
+    from snaps._pooled import Pooled
+    from snaps.advisor import advise
+    from snaps.graph import Graph
+    from snaps.scores import APS, RAPS, SAPS, THR, Score
+    from snaps.sets import PredictionSets
+    from snaps.similarity import similarity_graph
+    from snaps.splits import evaluate_splits
+    from snaps.structure import structural_features
 
 __all__ = [
     "APS",
@@ -51,11 +54,33 @@ __all__ = [
     "structural_features",
 ]
 
-_WINGS = ("datasets", "models", "spark")  # imported when first touched
+# Imported when first asked for: the command line starts at once.
+_HOMES = {
+    "APS": "scores",
+    "DAPS": "_estimators",
+    "Graph": "graph",
+    "Pooled": "_pooled",
+    "PredictionSets": "sets",
+    "RAPS": "scores",
+    "SAPS": "scores",
+    "SNAPS": "_estimators",
+    "Score": "scores",
+    "SplitConformal": "_estimators",
+    "THR": "scores",
+    "advise": "advisor",
+    "evaluate_splits": "splits",
+    "load": "_loading",
+    "similarity_graph": "similarity",
+    "structural_features": "structure",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WINGS:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"snaps.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("__") and importlib.util.find_spec(f"snaps.{name}") is not None:
         return importlib.import_module(f"snaps.{name}")
     raise AttributeError(f"module 'snaps' has no attribute '{name}'")
 
