@@ -139,8 +139,9 @@ class Estimator(Predicting, Recalibrating):
         alpha = check_alpha(self.alpha)
         warn_confidence(alpha)
         with stage("reading"):
-            classes = class_order(given[1], labels, classes)
-            inputs = self.read_inputs(*given, classes=classes)
+            graph, probs, similarity, logits = given
+            classes = class_order(probs, labels, classes)
+            inputs = self.read_inputs(graph, probs, similarity, logits, classes)
             read = Roles.read(
                 inputs.graph, inputs.num_classes, labels, nodes, classes=classes,
                 tune=alpha if scorer.needs_tuning else None, seed=self.seed, **roles,
