@@ -85,7 +85,6 @@ SPELLINGS = {
     "polars": lambda frame: pl.from_pandas(frame.reset_index(names="id")),
     "Arrow": lambda frame: pa.table(frame.reset_index(names="id")),
     "Float64": lambda frame: frame.convert_dtypes(),
-    "float32": lambda frame: frame.astype(np.float32).astype(float),
     "a dict of lists": lambda frame: dict(
         zip(frame.index, frame[CLASSES].to_numpy().tolist(), strict=False)
     ),
