@@ -277,10 +277,55 @@ def test_the_report_of_predict(here, run):
         "singleton_hit": truth["singleton_hit"],
         "class_coverage": {str(y): hits for y, hits in truth["class_coverage"].items()},
         "group_coverage": None,
+        "weakest_class": None,
         "exchangeability": json.loads(json.dumps(cp.exchangeability(TEST).to_dict())),
         "version": snaps.__version__,
         "inputs": sha256(here / "g", "nodes", "edges"),
     }
+
+
+def imbalanced(folder, random, missed):
+    """A folder without links in which the rarest of three classes is often taken for another."""
+    names, n = np.array(["common", "usual", "rare"]), 1500
+    labels = random.choice(3, n, p=[0.6, 0.35, 0.05])
+    seen = np.where((labels == 2) & (random.random(n) < missed), 0, labels)
+    probs = np.full((n, 3), 0.02) + 0.94 * np.eye(3)[seen] + 0.01 * random.random((n, 3))
+    probs /= probs.sum(axis=1, keepdims=True)
+    roles = np.where(np.arange(n) < 500, "calib", "test")
+    write_folder(folder, snaps.Graph(None, num_nodes=n), probs, names[labels], roles, classes=names)
+
+
+def test_a_class_that_is_covered_far_less_than_promised(tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    imbalanced("g", np.random.default_rng(0), 0.8)
+    command = ["predict", "g", "--out", "s.csv", "--method", "split", "--score", "thr"]
+    code, out, err = run(*command)
+    assert (code, err) == (0, "")
+    report = json.loads(run(*command, "--json")[1])
+    weakest = report["weakest_class"]
+    assert weakest["class"] == "rare" and weakest["coverage"] < 0.5
+    assert weakest["coverage"] == report["class_coverage"]["rare"]
+    assert report["coverage"] > 0.93
+    assert (
+        f"\nclass rare is covered {weakest['coverage']:.4f} on {weakest['nodes']} nodes, far below "
+        "0.95: --class-conditional gives each class a threshold of its own\n" in out
+    )
+    assert "far below" not in run(*command, "--class-conditional")[1]
+
+
+def test_chance_is_not_reported_as_a_weak_class(tmp_path, monkeypatch, run):
+    """No class is harder than the others: of 40 draws at most one may be reported."""
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        labels = random.choice(5, 400, p=[0.5, 0.3, 0.1, 0.06, 0.04])
+        probs = random.dirichlet(np.ones(5), 400)
+        roles = np.where(np.arange(400) < 150, "calib", "test")
+        write_folder("g", snaps.Graph(None, num_nodes=400), probs, labels, roles)
+        options = ["--method", "split", "--score", "thr", "--alpha", 0.1, "--json"]
+        found.append(json.loads(run("predict", "g", "--out", "s.csv", *options)[1]))
+    assert sum(report["weakest_class"] is not None for report in found) <= 1
 
 
 @pytest.mark.parametrize(
@@ -469,6 +514,13 @@ def test_the_pool_of_evaluate(here, run):
     _, out, _ = run("evaluate", "g", "--splits", 2, "--alpha", 0.3, "--json")
     rows = json.loads(out)["results"]
     assert {(row["n_calib"], row["n_test"]) for row in rows} == {(19, 23)}
+
+
+def test_sets_of_the_demo_say_how_they_were_made(here, run):
+    run("demo", "--nodes", 200, "--out", "d", "--seed", 3)
+    made = pq.read_schema(here / "d" / "sets.parquet").metadata
+    assert made[b"snaps.method"] == b"SNAPS" and made[b"snaps.seed"] == b"3"
+    assert made[b"snaps.version"] == snaps.__version__.encode()
 
 
 def test_demo(here, run):
@@ -907,6 +959,24 @@ def test_a_folder_of_parts_has_one_digest(here, run):
     assert found == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+def test_the_digest_of_a_folder_of_links(here, run):
+    """Folders of parts that are links have the digest of what they lead to."""
+    nodes = here / "g" / "nodes.parquet"
+    table = pq.read_table(nodes)
+    nodes.unlink()
+    for role in ("calib", "test"):
+        (nodes / f"role={role}").mkdir(parents=True)
+        part = table.filter(pa.compute.equal(table["role"], role)).drop_columns("role")
+        pq.write_table(part, nodes / f"role={role}" / "part-0.parquet")
+    expected = predict(run)["inputs"]["nodes.parquet"]
+    (nodes / "role=calib").rename(here / "elsewhere")
+    (nodes / "role=calib").symlink_to(here / "elsewhere")
+    assert predict(run)["inputs"]["nodes.parquet"] == expected
+    nodes.rename(here / "other")
+    nodes.symlink_to(here / "other")
+    assert predict(run)["inputs"]["nodes.parquet"] == expected
+
+
 # ---- Names, weights and groups -------------------------------------------------------------------
 
 COLOURS = np.array(["red", "green", "blue"])
@@ -943,6 +1013,36 @@ def test_classes_named_by_the_columns(here, run):
     assert predict(run)["classes"] == COLOURS.tolist()
     sets = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
     assert list(map(len, read_sets().values())) == sets.sizes.tolist()
+
+
+def test_classes_that_contradict_the_columns(here, run):
+    """Columns name themselves, and so does their order."""
+    columns = {f"p_{name}": PROBS[:, y] for y, name in enumerate(COLOURS)}
+    small.change(here / "g", "nodes", label=COLOURS[LABELS], probs=None, **columns)
+    expected = predict(run)
+    assert predict(run, "--classes", "red, green,blue") == expected
+    (here / "sets.parquet").unlink()
+    for command in (
+        ["predict", "g", "--out", "sets.parquet"],
+        ["calibrate", "g", "--out", "m.snaps"],
+        ["report", "g", "--out", "r.html"],
+        ["evaluate", "g", "--splits", 2],
+    ):
+        for names in ("blue,red,green", "red,green,violet"):
+            code, out, err = run(*command, "--classes", names)
+            assert (code, out) == (2, "")
+            assert err == (
+                "snaps: error: '--classes' must be left out where columns p_<class> name the "
+                f"classes (['red', 'green', 'blue']), got {names.split(',')}\n"
+            )
+    assert os.listdir(here) == ["g"]
+
+
+@pytest.mark.parametrize("names", ["²,1,0", "٣,1,0", f"{'9' * 5000},1,0", "--1,1,0"])
+def test_names_that_are_almost_numbers(here, run, names):
+    code, _, err = run(*PREDICT, "--classes", names)
+    assert code == 2
+    assert err.startswith("snaps: error: 'labels' must be among the classes ")
 
 
 def test_classes_are_told_to_evaluate(here, run):

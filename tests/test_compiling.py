@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import small
 import snaps
 
 JOB = """
@@ -62,3 +65,25 @@ def test_a_terminal_is_told_once_that_the_first_use_compiles(tmp_path):
         assert done.returncode == 0
         said.append(text.strip())
     assert said == ["snaps: compiling on first use, a few seconds ...", ""]
+
+
+@pytest.mark.parametrize(
+    "name, value, told",
+    [
+        ("NUMBA_DISABLE_JIT", "1", "NUMBA_DISABLE_JIT must be 0 or unset, got 1"),
+        ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS=0: Number of threads specified must be > 0."),
+    ],
+)
+def test_settings_that_do_not_work_are_named(tmp_path, name, value, told):
+    small.write(tmp_path / "g")
+    env = {**os.environ, name: value, "PYTHONPATH": str(Path(snaps.__file__).parents[1])}
+    command = [sys.executable, "-m", "snaps.cli", "predict", "g", "--out", "sets.csv"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env=env, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("snaps: error: ") and done.stderr.count("\n") == 1
+    assert told in done.stderr
+    code = "import snaps.kernels.scoring"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert "SnapsError: " in done.stderr.splitlines()[-1] and told in done.stderr.splitlines()[-1]

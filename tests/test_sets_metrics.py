@@ -376,6 +376,43 @@ def test_metadata_that_is_wrong(tmp_path, metadata, suffix):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["\udc80", "a\ud800b"])
+def test_metadata_that_cannot_be_written(tmp_path, text):
+    for metadata in ({text: "a"}, {"a": text}):
+        for suffix in ("parquet", "csv"):
+            told = small.complaint(awkward().write, tmp_path / f"x.{suffix}", metadata=metadata)
+            assert told == f"'metadata' must be text that can be written, got {text!r}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sets_say_how_they_were_made(tmp_path):
+    """As `snaps predict` writes it, also of some of the sets; what the user adds goes over it."""
+    cp = small.calibrated(snaps.SNAPS(0.2, seed=3))
+    made = {
+        "snaps.version": snaps.__version__,
+        "snaps.method": "SNAPS",
+        "snaps.score": "APS(randomized=True)",
+        "snaps.alpha": "0.2",
+        "snaps.seed": "3",
+        "snaps.calibration_nodes": "15",
+        "snaps.tuning_nodes": "15",
+    }
+
+    def written(sets, *metadata):
+        sets.to_parquet(tmp_path / "one.parquet", *metadata)
+        sets.write(tmp_path / "two.parquet", *metadata)
+        one, two = (pq.read_schema(tmp_path / f"{n}.parquet").metadata for n in ("one", "two"))
+        assert one == two
+        return {name.decode(): text.decode() for name, text in one.items()}
+
+    sets = cp.predict_set()
+    assert sets.metadata == written(sets) == written(sets[3:7]) == made
+    assert written(sets[[0, 2]], {"by": "me"}) == {**made, "by": "me"}
+    assert written(sets, {"snaps.method": "mine"}) == {**made, "snaps.method": "mine"}
+    assert written(cp.predict_set(alpha=0.3)) == {**made, "snaps.alpha": "0.3"}
+    assert snaps.PredictionSets(MASK).metadata == {}
+
+
 # ---- Metrics, by hand ----------------------------------------------------------------------------
 
 

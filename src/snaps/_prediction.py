@@ -19,6 +19,7 @@ from snaps._inputs import Inputs
 from snaps._randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
 from snaps._roles import Roles, mixed_seed, read_labels, read_node, read_nodes
 from snaps._state import State
+from snaps._version import __version__
 from snaps.kernels.memory import taken
 from snaps.sets import PredictionSets
 
@@ -123,7 +124,17 @@ class Predicting(Fitted):
         else:
             mask = state.calibration.contains(scores, level, groups)
         ids = np.asarray(taken(inputs.graph.ids, wanted))
-        return PredictionSets(mask, wanted, ids, inputs.num_nodes, roles.classes)
+        made = {
+            "version": __version__,
+            "method": type(self).__name__,
+            "score": repr(state.scorer.score),
+            "alpha": float(self.alpha if alpha is None else alpha),
+            "seed": int(self.seed),
+            "calibration_nodes": len(roles.calib),
+            "tuning_nodes": len(roles.tuning),
+        }
+        metadata = {f"snaps.{name}": str(value) for name, value in made.items()}
+        return PredictionSets(mask, wanted, ids, inputs.num_nodes, roles.classes, metadata)
 
     def predict_p(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
         """Conformal p-values (m, K); a label is in the set at alpha when its p-value is above.

@@ -80,6 +80,8 @@ class Folder:
         "" where there is none.
     columns : mapping of arrays (n,)
         The other columns that were asked for.
+    class_columns : tuple of str
+        The classes that columns ``p_<class>`` name, in the order of the file.
 
     Examples
     --------
@@ -95,6 +97,7 @@ class Folder:
     classes: np.ndarray | None
     roles: np.ndarray
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    class_columns: tuple[str, ...] = ()
 
     def nodes(self, *roles: str) -> np.ndarray:
         """Positions of the nodes with one of these roles.
@@ -182,7 +185,7 @@ def _read_folder(
     graph = Graph.from_parquet(root, **options)
     nodes = Columns(root / "nodes.parquet")
     labels, missing = _labels(nodes, graph.num_nodes)
-    classes = None
+    classes, texts = None, list[str]()
     if "probs" in nodes or not (named := [c for c in nodes.types if c.startswith(PREFIX)]):
         probs = nodes.lists("probs")
     else:
@@ -192,7 +195,8 @@ def _read_folder(
         probs = nodes.numbers([f"{PREFIX}{name}" for name in classes.tolist()])
     labels = _mark_unknown(labels, missing, classes, nodes)
     others = {name: nodes.values(name) for name in columns}
-    return Folder(graph, probs, labels, classes, _roles(nodes, graph.num_nodes), others)
+    roles = _roles(nodes, graph.num_nodes)
+    return Folder(graph, probs, labels, classes, roles, others, tuple(texts))
 
 
 def write_folder(
@@ -358,7 +362,7 @@ def label_values(column: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
     missing = null_mask(column)
     if is_text(kind):
-        return texts(column), missing
+        return texts(column, title), missing
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         filled = column.fill_null(False if types.is_boolean(kind) else 0)
         numbers = filled.to_numpy(zero_copy_only=False)
@@ -393,6 +397,16 @@ def classes_of_columns(names: list[str], text: bool) -> np.ndarray:
     return check_classes(as_names(names, text), len(names))
 
 
+def check_agreement(classes: Any, columns: Sequence[Any]) -> None:
+    """Refuse names of classes that are not those of the columns ``p_<class>``, in their order."""
+    names = check_classes(classes, len(columns)).tolist()
+    if list(map(str, names)) != list(map(str, columns)):
+        raise SnapsError(
+            "'classes' must be left out where columns p_<class> name the classes "
+            f"({shown(list(columns))}), got {shown(names)}"
+        )
+
+
 def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
     import pyarrow.types as types
 
@@ -402,7 +416,7 @@ def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
     (column,) = nodes.read(["role"], nulls=True)
     if not is_text(kind):
         raise SnapsError(f"{nodes.title('role')} must be strings, got {kind}")
-    roles = texts(column)
+    roles = texts(column, nodes.title("role"))
     _check_roles(roles, nodes.title("role"))
     return roles
 

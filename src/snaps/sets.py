@@ -50,6 +50,9 @@ class PredictionSets:
         Number of nodes of the graph, which labels must match in `snaps.metrics`.
     classes : list of K integers or strings, optional
         The names of the labels; 0, ..., K - 1 by default.
+    metadata : mapping of str to str, optional
+        How the sets were made, which Parquet files keep: `predict_set` gives the version, method,
+        score, alpha, seed, and the numbers of calibration and tuning nodes.
 
     Examples
     --------
@@ -71,6 +74,7 @@ class PredictionSets:
         ids: Any = None,
         num_nodes: int | None = None,
         classes: Any = None,
+        metadata: Mapping[str, str] | None = None,
     ):
         self.mask = to_numpy(mask, "mask")
         if self.mask.ndim != 2 or self.mask.dtype != bool:
@@ -94,6 +98,7 @@ class PredictionSets:
         num_classes = self.mask.shape[1]
         default = np.arange(num_classes)
         self.classes = default if classes is None else check_classes(classes, num_classes)
+        self.metadata = _check_metadata(metadata)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -156,7 +161,12 @@ class PredictionSets:
 
     def _some(self, places: np.ndarray) -> PredictionSets:
         return PredictionSets(
-            self.mask[places], self.nodes[places], self.ids[places], self.num_nodes, self.classes
+            self.mask[places],
+            self.nodes[places],
+            self.ids[places],
+            self.num_nodes,
+            self.classes,
+            self.metadata,
         )
 
     def __repr__(self) -> str:
@@ -191,7 +201,7 @@ class PredictionSets:
         ----------
         path : path
         metadata : mapping of str to str, optional
-            Kept as key-value metadata of the file's schema.
+            Kept as key-value metadata of the file's schema, next to those of the sets themselves.
 
         Examples
         --------
@@ -206,7 +216,8 @@ class PredictionSets:
 
         names = self._names()
         none = pa.table(self._columns(slice(0), names))
-        schema = none.replace_schema_metadata(_check_metadata(metadata)).schema
+        kept = {**self.metadata, **_check_metadata(metadata)}
+        schema = none.replace_schema_metadata(kept or None).schema
         with (
             atomic_path(path) as temporary,
             pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer,
@@ -234,7 +245,7 @@ class PredictionSets:
         ----------
         path : path
         metadata : mapping of str to str, optional
-            Kept by Parquet alone.
+            Kept by Parquet alone, next to those of the sets themselves.
 
         Examples
         --------
@@ -345,13 +356,21 @@ def check_output(path: str | os.PathLike[str], name: str = "path") -> str:
     return suffix
 
 
-def _check_metadata(metadata: Any) -> dict[str, str] | None:
+def _check_metadata(metadata: Any) -> dict[str, str]:
     if metadata is None:
-        return None
-    if isinstance(metadata, Mapping):
-        if all(isinstance(text, str) for pair in metadata.items() for text in pair):
-            return dict(metadata)
-    raise SnapsError(f"'metadata' must map strings to strings, got {shown(metadata)}")
+        return {}
+    if not isinstance(metadata, Mapping) or not all(
+        isinstance(text, str) for pair in metadata.items() for text in pair
+    ):
+        raise SnapsError(f"'metadata' must map strings to strings, got {shown(metadata)}")
+    for text in itertools.chain.from_iterable(metadata.items()):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # halves of characters
+            raise SnapsError(
+                f"'metadata' must be text that can be written, got {shown(text)}"
+            ) from error
+    return dict(metadata)
 
 
 def _quoted(name: int | str) -> str:

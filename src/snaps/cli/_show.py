@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from snaps._base import Estimator
+    from snaps._evaluation import Evaluation
     from snaps.advisor import Advice
     from snaps.folder import Folder
     from snaps.sets import PredictionSets
@@ -80,6 +81,7 @@ def summarise(estimator: Estimator, data: Folder, sets: PredictionSets, out: str
         kept = ("coverage", "coverage_interval", "inside", "tied", "upper_binds", "singleton_hit")
         summary |= {"labelled": int(labelled.size), **{key: truth[key] for key in kept}}
         summary |= {key: truth[key] for key in ("class_coverage", "group_coverage")}
+        summary["weakest_class"] = _weakest(truth, data.labels[labelled], float(estimator.alpha))
     trained = int(np.isin(sets.nodes, data.nodes("train", "valid")).sum())
     if trained:
         print(
@@ -93,6 +95,34 @@ def summarise(estimator: Estimator, data: Folder, sets: PredictionSets, out: str
         if not look.alike:
             print(f"snaps: note: {look}", file=sys.stderr)
     return summary
+
+
+def _weakest(truth: Evaluation, labels: np.ndarray, alpha: float) -> dict[str, Any] | None:
+    """The class with the lowest coverage, if that is far below 1 - alpha; else None.
+
+    Far below is what the worst of all classes reaches by chance in 1 of 100 cases, and twice as
+    many misses as promised (or 0.1 more, where that is less). A threshold per class or group
+    promises something else.
+    """
+    import numpy as np
+
+    from snaps.calibration import coverage_interval
+
+    if truth["coverage_interval"] is None:
+        return None
+    names, counts = np.unique(labels, return_counts=True)
+    covered = {name: truth["class_coverage"][name] for name in names.tolist()}
+    sizes = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    far = []
+    for name, coverage in covered.items():
+        level = 1 - 2 * 0.01 / len(covered)
+        low, _ = coverage_interval(truth["n_calib"], sizes[name], alpha, level=level)
+        if coverage < low and 1 - coverage > min(2 * alpha, alpha + 0.1):
+            far.append(name)
+    if not far:
+        return None
+    weakest = min(far, key=covered.__getitem__)
+    return {"class": weakest, "coverage": covered[weakest], "nodes": sizes[weakest]}
 
 
 def _to_evaluate(estimator: Estimator, data: Folder, nodes: np.ndarray) -> np.ndarray:
@@ -122,6 +152,7 @@ def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
 
 def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
     """What was predicted; beside sets on stdout, the summary goes to stderr."""
+    from snaps._checks import plainly
     from snaps.cli._resources import in_words
 
     file = sys.stderr if summary["out"] == "-" else sys.stdout
@@ -144,6 +175,13 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
         if summary["upper_binds"] is False:
             line += f"; {summary['tied']:.1%} of the calibration scores tie, which adds coverage"
         print(line, file=file)
+        if weakest := summary["weakest_class"]:
+            print(
+                f"class {plainly(weakest['class'])} is covered {weakest['coverage']:.4f} on "
+                f"{weakest['nodes']} nodes, far below {1 - summary['alpha']:g}: "
+                "--class-conditional gives each class a threshold of its own",
+                file=file,
+            )
         if summary["group_coverage"]:
             told = {k: v for k, v in summary["group_coverage"].items() if v is not None}
             worst = sorted(told.items(), key=lambda item: item[1])[:8]

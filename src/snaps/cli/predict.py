@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,7 +125,7 @@ def predict(
         with stage("sets"):
             sets = estimator.predict_set(asked_nodes(data, estimator))
         with stage("writing"):
-            sets.write(out, metadata=_metadata(estimator, inputs))
+            sets.write(out, metadata={"snaps.inputs": json.dumps(inputs)})
             if save is not None:
                 _save(estimator, save, out)
         with stage("summary"):
@@ -144,18 +144,3 @@ def _save(estimator: Any, path: Path, out: str) -> None:
     except SnapsError as error:
         where = "on standard output" if out == "-" else f"in '{out}'"
         raise SnapsError(f"{error}; the sets are {where}") from error
-
-
-def _metadata(estimator: Any, inputs: Mapping[str, str]) -> dict[str, str]:
-    """Where the sets come from, for the metadata of a Parquet file."""
-    import json
-
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import describe
-
-    told = {**describe(estimator), **provenance(inputs), "inputs": json.dumps(inputs)}
-    kept = (
-        "version", "method", "score", "alpha", "seed", "calibration_nodes", "tuning_nodes",
-        "inputs",
-    )  # fmt: skip
-    return {f"snaps.{name}": str(told[name]) for name in kept}

@@ -6,13 +6,28 @@ each process and one line, never the result.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from snaps._errors import SnapsError, warn
 
-from snaps._errors import warn
+try:
+    import numba
+    from numba import njit
+except ValueError as error:
+    given = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name[:6] == "NUMBA_"]
+    raise SnapsError(
+        f"the environment must have settings that Numba takes, got {' '.join(given)}: {error}"
+    ) from error
+if numba.config.DISABLE_JIT:
+    raise SnapsError(
+        "NUMBA_DISABLE_JIT must be 0 or unset, "
+        f"got {os.environ.get('NUMBA_DISABLE_JIT')}: loops must be compiled"
+    )
+
+__all__ = ["loop", "njit", "numba"]
 
 _told: list[str] = []
 _announced: list[bool] = []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from snaps.kernels import hashing
-from snaps.kernels.compiling import loop
+from snaps.kernels.compiling import loop, njit
 from snaps.kernels.sorting import descending
 from snaps.kernels.threads import in_shares
 

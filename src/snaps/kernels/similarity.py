@@ -15,10 +15,9 @@ which candidates may such a row be among the best? `wanted` has the cosine that 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from snaps.kernels import hashing
-from snaps.kernels.compiling import loop
+from snaps.kernels.compiling import loop, njit
 
 _mix = njit(inline="always")(hashing.mix)
 _GOLDEN = hashing.GOLDEN

@@ -11,11 +11,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
 from snaps._errors import require
+from snaps.kernels.compiling import numba
 from snaps.models.matrix import CSR
 
 try:

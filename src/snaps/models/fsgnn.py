@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
 from snaps._errors import SnapsError, require
 from snaps.graph import Graph
+from snaps.kernels.compiling import numba
 from snaps.models.matrix import CSR, Matrix, product, times
 from snaps.models.networks import Linear, Network, Prepared, dropout, features_of
 

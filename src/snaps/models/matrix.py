@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
 from snaps._errors import require
+from snaps.kernels.compiling import numba
 
 try:
     import torch

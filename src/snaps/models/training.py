@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import numba
-
 from snaps._errors import SnapsError, require
+from snaps.kernels.compiling import numba
 
 try:
     import torch

@@ -18,7 +18,7 @@ import numpy as np
 
 from snaps._base import Estimator
 from snaps._checks import check_alpha, check_path, has, plainly, shown
-from snaps._checks.classes import encode_labels
+from snaps._checks.classes import check_classes, encode_labels
 from snaps._errors import SnapsError, require
 from snaps._estimators import SNAPS
 from snaps._evidence import Keys
@@ -26,7 +26,7 @@ from snaps._parquet import texts
 from snaps._parts import Array, FittedScorer, Mean, Own, Part
 from snaps._roles import Roles
 from snaps.calibration import Calibration
-from snaps.folder import Folder, classes_of_columns, label_values
+from snaps.folder import Folder, check_agreement, classes_of_columns, label_values
 from snaps.graph import Graph
 from snaps.pooling import Pooling
 from snaps.scorers import Mixing
@@ -275,8 +275,12 @@ def _with_roles(
         found = found.toArrow()
     title = tables.title("label")
     labels, missing = _values(found, title)
-    if tables.classes is not None and classes is None:
-        classes = classes_of_columns(tables.classes, labels.dtype.kind == "U")
+    if tables.classes is not None and not known:
+        columns = classes_of_columns(tables.classes, labels.dtype.kind == "U")
+        if classes is not None:
+            given = check_classes(classes, len(columns)).tolist()
+            check_agreement(sorted(map(str, given)), sorted(map(str, columns.tolist())))
+        classes = columns
     names = classes if known else _class_names(tables, num_classes, classes, title)
     unknown: Any = "" if labels.dtype.kind == "U" else -1
     if missing.any() and unknown in names.tolist():
@@ -290,7 +294,7 @@ def _with_roles(
     if not len(ids):
         raise _nobody(tables.titles[0])
     graph = Graph(None, num_nodes=len(ids), ids=ids)
-    told = texts(found.column("role").combine_chunks())
+    told = texts(found.column("role").combine_chunks(), tables.title("role"))
     return Folder(graph, np.empty((len(ids), 0)), labels, names, told)
 
 
