@@ -357,10 +357,11 @@ def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: 
         csr_from_arrays(arrays, "adj", "it", (n, n)),
         features_from_arrays(arrays, "it"),
         ids=arrays["ids"] if header["named"] else None,
-        directed=bool(header["directed"]),
+        directed=True,  # links are listed both ways already, with the weights that each row has
         weighted=bool(header["weighted"]),
         self_loops=True,
     )
+    graph.directed = bool(header["directed"])
     probs = arrays["probs"]
     if probs.shape != (n, num_classes) or probs.dtype != np.float64:
         raise SnapsError(f"'probs' must be numbers ({n}, {num_classes}), got {probs.shape}")
