@@ -63,7 +63,9 @@ class World:
         }
         self.weights = None
         if random.random() < 0.4:
-            scale = pick(random, 1.0, 1.0, 1e-200, 1e200, lambda: 10.0 ** random.integers(-300, 300))
+            scale = pick(
+                random, 1.0, 1.0, 1e-200, 1e200, lambda: 10.0 ** random.integers(-300, 300)
+            )
             self.weights = random.random(self.edges.shape[1]) * scale
             if random.random() < 0.3:
                 self.weights[::7] = pick(random, 1e-250, 1e250, 0.0)
@@ -89,8 +91,11 @@ class World:
             return table
         table = table.astype(pick(random, "f8", "f4", "f2", "i4", "u1", "?"))
         if table.dtype != np.float16 and random.random() < 0.4:
-            return pick(random, sp.csr_array, sp.csc_array, sp.coo_array)(table) \
-                if False else sp.csr_array(table)
+            return (
+                pick(random, sp.csr_array, sp.csc_array, sp.coo_array)(table)
+                if False
+                else sp.csr_array(table)
+            )
         return np.asfortranarray(table) if random.random() < 0.3 else table
 
     def _groups(self, random: Random) -> list[Any] | None:
@@ -113,9 +118,7 @@ class World:
         if featured and self.features is not None:
             features = self.features[nodes]
         ids = None if self.ids is None else self.ids[nodes]
-        return snaps.Graph(
-            place[self.edges[:, kept]], features, len(nodes), ids=ids, **options
-        )
+        return snaps.Graph(place[self.edges[:, kept]], features, len(nodes), ids=ids, **options)
 
     def coded(self, nodes: np.ndarray) -> Any:
         return self.labels[nodes] if self.names is None else self.names[self.labels[nodes]]
@@ -174,7 +177,9 @@ def make_estimator(random: Random) -> Any:
         )  # fmt: skip
         return snaps.SNAPS(k=k, weights=weights, **search, **shared)
     if kind == 3:
-        chosen = pick(random, "auto", "auto", parts, ["own", "linked"], np.array(["own", "similar"]))
+        chosen = pick(
+            random, "auto", "auto", parts, ["own", "linked"], np.array(["own", "similar"])
+        )
         evidence = bool(random.random() < 0.7)
         return snaps.Pooled(k=k, parts=chosen, tuning_evidence=evidence, **search, **shared)
     eta = pick(random, 0.5, "tune", 1, Fraction(1, 3), np.float32(0.2))
@@ -348,7 +353,7 @@ def _recalibration(random: Random, world: World) -> tuple[str, np.ndarray, Calla
 
 
 def _play(random: Random, world: World, cp: Any, nodes: np.ndarray, steps: list[str]) -> str:
-    steps.append(done := "calibrate")
+    steps.append("calibrate")
     if isinstance(result := _calibrate(random, world, cp, nodes), str):
         steps.append(result)
         return ""
@@ -362,7 +367,7 @@ def _play(random: Random, world: World, cp: Any, nodes: np.ndarray, steps: list[
             words, where, call = _recalibration(random, world)
             steps.append(words)
             bare = saved(cp, False)
-            result = tried(lambda call=call: call(cp))
+            result = tried(lambda call=call, cp=cp: call(cp))
             if not isinstance(result, str):
                 nodes = where
             if not isinstance(bare, str):

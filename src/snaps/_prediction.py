@@ -289,17 +289,14 @@ def _asked(nodes: Any, state: State, inputs: Inputs) -> np.ndarray:
     roles = state.roles
     if nodes is None:
         rest = np.ones(inputs.num_nodes, bool)
-        used = (roles.calib.keys, roles.tuning.keys, roles.known.keys, roles.reference)
-        if not state.apart:
-            rest[locate_keys(inputs.keys, np.concatenate(used))[0]] = False
+        used = [] if state.apart else [roles.calib.keys, roles.tuning.keys, roles.known.keys]
+        rest[locate_keys(inputs.keys, np.concatenate([*used, roles.reference]))[0]] = False
         return np.flatnonzero(rest)
     wanted = read_nodes(inputs.graph, nodes, "nodes", True)
-    if state.apart:
-        return wanted
-    for keys, whose in (
-        (roles.known.keys, "the known nodes, whose labels were used"),
-        (roles.reference, "the reference, which is not to be predicted"),
-    ):
+    refused = {"the reference, which is not to be predicted": roles.reference}
+    if not state.apart:
+        refused["the known nodes, whose labels were used"] = roles.known.keys
+    for whose, keys in refused.items():
         places = locate_keys(inputs.keys, keys)[0]
         check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
     return wanted
@@ -310,7 +307,7 @@ def _warn_few(level: Fraction, state: State) -> None:
     if level != check_alpha(state.params["alpha"]):
         groups = state.roles.groups
         names = () if groups is None else groups.names
-        state.calibration.warn_few(level, state.roles.classes, names, 4)
+        state.calibration.warn_few(level, state.roles.classes, names, 3)
 
 
 def _warn_used(wanted: np.ndarray, state: State, inputs: Inputs) -> None:
