@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -17,8 +17,9 @@ import numpy as np
 
 from snaps import _persistence
 from snaps._checks import check_alpha, check_flag, check_seed, warn_confidence
-from snaps._checks.named import class_order
+from snaps._checks.named import class_order, column_names
 from snaps._errors import SnapsError, warn
+from snaps._fingerprint import Fingerprint
 from snaps._inputs import Inputs
 from snaps._parts import Scorer
 from snaps._prediction import Predicting
@@ -144,6 +145,7 @@ class Estimator(Predicting, Recalibrating):
             inputs = self.read_inputs(graph, probs, similarity, logits, classes)
             read = Roles.read(
                 inputs.graph, inputs.num_classes, labels, nodes, classes=classes,
+                named=column_names(probs) is not None,
                 tune=alpha if scorer.needs_tuning else None, seed=self.seed, **roles,
             )  # fmt: skip
         self._settle(inputs, read, scorer)
@@ -165,7 +167,8 @@ class Estimator(Predicting, Recalibrating):
 
     def _settle(self, inputs: Inputs, roles: Roles, scorer: Scorer, fitted: Any = None) -> None:
         """Fit unless that is done, set the threshold, and swap the new state in."""
-        params, alpha = self._frozen_params(), check_alpha(self.alpha)
+        params = self._frozen_params()
+        alpha = check_alpha(params["alpha"])
         if fitted is None:
             self.warn_of(inputs)
         tuned = scorer.needs_tuning
@@ -180,12 +183,15 @@ class Estimator(Predicting, Recalibrating):
             inputs.num_classes,
             None if groups is None else groups.codes[places],
             1 if groups is None else len(groups.names),
-            bool(self.class_conditional),
+            bool(params["class_conditional"]),
         )
         calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names)
         given = inputs.similarity is not None and not len(roles.reference)
-        weighted = inputs.graph.weighted
-        self._state = State(params, inputs, roles, fitted, calibration, given, tuned, weighted)
+        graph = inputs.graph
+        self._state = State(
+            params, inputs, roles, fitted, calibration, given, tuned, graph.weighted,
+            directed=graph.directed, fingerprints=_fingerprints(inputs, roles),
+        )  # fmt: skip
 
     def _swap(self, state: State) -> None:
         self._state = state
@@ -211,7 +217,8 @@ class Estimator(Predicting, Recalibrating):
         path : path
         data : bool
             False leaves out graph, features and probabilities: the file holds parameters, and ids
-            and labels of calibration, tuning and known nodes. `recalibrate` brings it to life.
+            and labels of calibration, tuning and known nodes, with a few random projections of
+            features and probabilities of at most 512 of them. `recalibrate` brings it to life.
 
         Examples
         --------
@@ -226,9 +233,9 @@ class Estimator(Predicting, Recalibrating):
         True
         """
         state = self._view()[0] if check_flag(data, "data") else self._calibrated()
-        check_alpha(self.alpha)
-        # alpha may have changed since calibration.
-        _persistence.save(path, type(self), replace(state, params=self.get_params()), data)
+        alpha = self.alpha
+        check_alpha(alpha)
+        _persistence.save(path, type(self), alpha, state, data)
 
     def restored(self, state: State) -> Self:
         """This estimator with a state that was saved."""
@@ -249,6 +256,13 @@ class Estimator(Predicting, Recalibrating):
             if state.inputs is None:
                 text += ", saved without data"
         return f"{type(self).__name__}({text})"
+
+
+def _fingerprints(inputs: Inputs, roles: Roles) -> dict[str, Fingerprint]:
+    """What the nodes that are found by id later look like now."""
+    used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
+    whose = {"used": used, "reference": roles.reference}
+    return {name: Fingerprint.of(inputs, keys) for name, keys in whose.items() if len(keys)}
 
 
 def most_demanding(methods: Iterable[Estimator]) -> Estimator:

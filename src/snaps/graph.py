@@ -156,7 +156,9 @@ class Graph:
             raise SnapsError("'edges' listed twice must have weights with a finite sum")
         if not self.directed:
             adjacency = sp.csr_array(adjacency.maximum(adjacency.T))
-        return _in_order_of(self.keys, scale_rows(adjacency))
+        adjacency = scale_rows(adjacency)
+        adjacency.eliminate_zeros()  # weights that are nothing compared with others of their row
+        return _in_order_of(self.keys, adjacency)
 
     @cached_property
     def keys(self) -> np.ndarray:
