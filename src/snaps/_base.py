@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from snaps import _persistence
-from snaps._checks import check_alpha, check_flag, check_seed, warn_confidence
+from snaps._checks import check_alpha, check_flag, check_seed, plainly, warn_confidence
 from snaps._checks.named import class_order, column_names
 from snaps._errors import SnapsError, warn
 from snaps._fingerprint import Fingerprint
@@ -27,7 +27,7 @@ from snaps._progress import stage
 from snaps._recalibration import Recalibrating
 from snaps._roles import Roles
 from snaps._state import State
-from snaps.calibration import Calibration
+from snaps.calibration import Calibration, far_below
 from snaps.graph import Graph
 from snaps.scores import APS, Score, check_score
 
@@ -186,6 +186,8 @@ class Estimator(Predicting, Recalibrating):
             bool(params["class_conditional"]),
         )
         calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names)
+        if calibration.kind == "calibration" and fitted.tuning_scores is not None:
+            _warn_weak_class(calibration, fitted.tuning_scores, roles, alpha)
         given = inputs.similarity is not None and not len(roles.reference)
         graph = inputs.graph
         self._state = State(
@@ -263,6 +265,25 @@ def _fingerprints(inputs: Inputs, roles: Roles) -> dict[str, Fingerprint]:
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
     whose = {"used": used, "reference": roles.reference}
     return {name: Fingerprint.of(inputs, keys) for name, keys in whose.items() if len(keys)}
+
+
+def _warn_weak_class(
+    calibration: Calibration, scores: np.ndarray, roles: Roles, alpha: Fraction
+) -> None:
+    """Warn of the class that is covered worst, if the tuning nodes show it far below the rest."""
+    labels, num_classes = roles.tuning.labels, len(roles.classes)
+    counts = np.bincount(labels, minlength=num_classes)
+    hits = np.bincount(
+        labels, weights=scores <= calibration.threshold(alpha), minlength=num_classes
+    )
+    covered = hits / np.maximum(counts, 1)
+    weakest = far_below(covered, counts, len(calibration), alpha)
+    if weakest is not None:
+        warn(
+            f"class {plainly(roles.classes[weakest])} is covered {covered[weakest]:.2f} on "
+            f"{counts[weakest]} tuning nodes, far below {float(1 - alpha):g}: "
+            "class_conditional=True (--class-conditional) gives each class its own threshold"
+        )
 
 
 def most_demanding(methods: Iterable[Estimator]) -> Estimator:

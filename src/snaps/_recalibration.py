@@ -155,8 +155,8 @@ class Recalibrating(Fitted):
             probs = named_columns(probs, classes)
             if old.roles.named and column_names(probs) is None:
                 raise SnapsError(
-                    "'classes' must be given for probs without names of columns, as those calibrated "
-                    "with had them, got None: pass classes=[...] (--classes) in their order"
+                    "'classes' must be given for probs whose columns have no names, as they had "
+                    "to calibrate, got None: pass classes=[...] (--classes) in their order"
                 )
             inputs = self.read_inputs(graph, probs, similarity, logits, old.roles.classes)
         if inputs.num_classes != len(old.roles.classes):
