@@ -565,7 +565,10 @@ def test_a_rare_class_that_is_covered_far_less_is_named(seed, method):
     assert len(notes) == 1 and notes[0].startswith("class 1 is covered 0.")
     assert notes[0].endswith("(--class-conditional) gives each class its own threshold")
     assert small.noted(method(0.1, class_conditional=True).calibrate, *given)[1] == []
-    # Where the classifier serves both alike, chance alone is not warned of.
-    fair = random.permutation(labels)
-    given = graph, np.full((3000, 2), 0.5), fair, np.arange(1000)
+    # Where the classes are alike, chance alone is not warned of.
+    labels = random.integers(0, 2, 3000)
+    signal = random.normal(size=3000) + labels - 0.5
+    chance = 1 / (1 + np.exp(-signal))
+    graph = snaps.Graph(random.integers(0, 3000, (2, 6000)), signal[:, None] - [0, 1], 3000)
+    given = graph, np.c_[1 - chance, chance], labels, np.arange(1000)
     assert small.noted(method(0.1).calibrate, *given)[1] == []

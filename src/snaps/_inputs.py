@@ -149,6 +149,7 @@ class Inputs:
                 for recipe, near in old.made(Similar).items()
                 if recipe.weighting == "cosine"
                 and old.similarity is None
+                and recipe.k < self.num_nodes
                 and _extends(recipe, near)
             }
         return self.holding(made)

@@ -115,7 +115,7 @@ def save(
     header["arrays"] = sorted(arrays)
     text = json.dumps(header, default=_plain).encode()
     arrays["header"] = np.frombuffer(text, np.uint8)
-    write_npz(path, arrays)
+    write_npz(path, arrays, compress=True)
 
 
 def _nodes_of(roles: Roles) -> dict[str, Labelled]:

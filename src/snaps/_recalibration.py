@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from snaps._checks import check_alpha, check_flag, shown
 from snaps._checks.named import column_names, named_columns
 from snaps._errors import SnapsError, warn
@@ -215,6 +217,7 @@ class Recalibrating(Fitted):
             calibration = replace(calibration, num_groups=len(names))
         params = self._frozen_params()
         calibration.warn_few(check_alpha(params["alpha"]), roles.classes, names)
+        inputs.score(fitted, np.arange(1))  # what cannot be scored is not swapped in
         self._swap(
             replace(
                 old,
