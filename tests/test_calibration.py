@@ -249,20 +249,20 @@ def test_cells_with_too_few_nodes_are_named(message):
     )  # fmt: skip
     names = np.array(["cat", "dog", "fox"]), ("north", "south")
     with pytest.warns(snaps.SnapsWarning) as warned:
-        calibration.warn_few(Fraction(1, 4), *names, 1)
+        calibration.warn_few(Fraction(1, 4), *names)
     assert [str(one.message) for one in warned] == [message]
     assert warned[0].filename == __file__
 
 
 def test_enough_nodes_need_no_words():
     calibration = Calibration(np.arange(6.0), np.repeat([0, 1], 3), 2, by_class=True)
-    calibration.warn_few(Fraction(1, 4), np.arange(2), (), 1)  # a warning would be an error here
+    calibration.warn_few(Fraction(1, 4), np.arange(2), ())  # a warning would be an error here
 
 
 def test_at_most_five_cells_are_named():
     calibration = Calibration(np.arange(9.0), np.zeros(9, int), 8, by_class=True)
     with pytest.warns(snaps.SnapsWarning, match=r"^7 of 8 .* 5 \(0\), \.\.\.$"):
-        calibration.warn_few(Fraction(1, 10), np.arange(8), (), 1)
+        calibration.warn_few(Fraction(1, 10), np.arange(8), ())
 
 
 # ---- The distribution of coverage ----------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from fractions import Fraction
@@ -18,7 +17,7 @@ import numpy as np
 
 from snaps import _persistence
 from snaps._checks import check_alpha, check_flag, check_seed
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._inputs import Inputs
 from snaps._parts import Scorer
 from snaps._prediction import Predicting
@@ -148,11 +147,9 @@ class Estimator(Predicting, Recalibrating):
     def _warn_advised(self, roles: Roles, keys: np.ndarray) -> None:
         count = int(np.isin(roles.calib.keys, keys).sum())
         if count:
-            warnings.warn(
+            warn(
                 f"{count} calibration nodes are among those that advise() chose this method on: "
-                "coverage may fall below 1 - alpha",
-                SnapsWarning,
-                stacklevel=4,
+                "coverage may fall below 1 - alpha"
             )
 
     def _settle(self, inputs: Inputs, roles: Roles, scorer: Scorer, fitted: Any = None) -> None:
@@ -174,7 +171,7 @@ class Estimator(Predicting, Recalibrating):
             1 if groups is None else len(groups.names),
             bool(self.class_conditional),
         )
-        calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names, 4)
+        calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names)
         given = inputs.similarity is not None and not len(roles.reference)
         weighted = inputs.graph.weighted
         self._state = State(params, inputs, roles, fitted, calibration, given, tuned, weighted)

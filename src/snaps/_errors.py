@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+import sys
+import warnings
+from types import FrameType, ModuleType
 
 
 class SnapsError(ValueError):
@@ -45,6 +47,25 @@ class SnapsWarning(UserWarning):
     >>> print(told[0].message)
     1 calibration nodes are too few for alpha=0.1 (at least 9): the threshold is infinite
     """
+
+
+def warn(message: str, category: type[Warning] = SnapsWarning) -> None:
+    """Warn at the line that called the package, however many functions lie in between."""
+    caller = sys._getframe()  # noqa: SLF001, which has no public name
+    frame: FrameType | None = caller
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+            caller = frame.f_back or frame
+        frame = frame.f_back
+    names = caller.f_globals
+    warnings.warn_explicit(
+        message,
+        category,
+        caller.f_code.co_filename,
+        caller.f_lineno,
+        names.get("__name__") or "<unknown>",
+        names.setdefault("__warningregistry__", {}),
+    )
 
 
 def require(module: str, extra: str) -> ModuleType:

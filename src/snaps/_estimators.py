@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from snaps._base import Estimator
 from snaps._checks import check_integer, check_neighbours, check_number, check_weights, shown
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._inputs import Inputs
 from snaps._parts import Links, Search, Similar
 from snaps.scorers import DAPS_GRID, SNAPS_GRID, Mixing
@@ -180,8 +179,4 @@ class SNAPS(Estimator):
 
     def warn_of(self, inputs: Inputs) -> None:
         if "similar" not in inputs.has:
-            warnings.warn(
-                "the graph has no features, so no node has similar ones: SNAPS is DAPS here",
-                SnapsWarning,
-                stacklevel=5,
-            )
+            warn("the graph has no features, so no node has similar ones: SNAPS is DAPS here")

@@ -5,7 +5,6 @@ Left of the wall: labels come as evidence, inside the parts that name it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -18,7 +17,7 @@ import scipy.sparse as sp
 from snaps._checks import OFF_ONE, calm, check_flag, check_probs, to_numpy
 from snaps._checks.matrices import check_similarity
 from snaps._context import context_features, propagate, propagate_alone, summary
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence, Keys
 from snaps._parts import (
     Array,
@@ -474,8 +473,4 @@ def _without(recipe: Any) -> Any:
 def _warn_softened(table: Array) -> None:
     """Say so when what is given as logits looks like probabilities already."""
     if table.min() >= 0 and (np.abs(table.sum(axis=1, dtype=np.float64) - 1) <= OFF_ONE).all():
-        warnings.warn(
-            "'probs' already sum to 1 in each row: logits=True softens them once more",
-            SnapsWarning,
-            stacklevel=6,
-        )
+        warn("'probs' already sum to 1 in each row: logits=True softens them once more")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from snaps._checks import check_path, machine_memory, plainly
 from snaps._checks.ids import Places, check_ids, locate
-from snaps._errors import NotEnoughMemory, SnapsError, SnapsWarning
+from snaps._errors import NotEnoughMemory, SnapsError, warn
 from snaps._feature_files import read_feature_file
 from snaps._files import unreadable
 from snaps._manifest import FEATURE_FILES, steady
@@ -436,11 +435,7 @@ def _read_graph(root: Path, weighted: bool) -> dict[str, Any]:
     if weighted:
         weights = edges.numbers(["weight"])[:, 0]
     elif "weight" in edges:
-        warnings.warn(
-            f"{edges.title('weight')} is ignored; weighted=True (--weighted) uses it",
-            SnapsWarning,
-            stacklevel=4,
-        )
+        warn(f"{edges.title('weight')} is ignored; weighted=True (--weighted) uses it")
     return {
         "edges": ends,
         "features": read_features(root, nodes, len(ids)),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from snaps._checks import check_alpha, check_disjoint, check_flag, check_known, shown
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._evaluation import Evaluation, evaluate_sets
 from snaps._exchangeability import Exchangeability, compare, node_columns
 from snaps._explanation import Explanation, explain
@@ -35,7 +34,7 @@ class Predicting(Fitted):
         if level != check_alpha(state.params["alpha"]):
             groups = state.roles.groups
             names = () if groups is None else groups.names
-            state.calibration.warn_few(level, state.roles.classes, names, 4)
+            state.calibration.warn_few(level, state.roles.classes, names)
         return level
 
     def _asked(self, nodes: Any, roles: Roles, inputs: Inputs) -> np.ndarray:
@@ -65,11 +64,7 @@ class Predicting(Fitted):
         keys = np.concatenate([roles.calib.keys, roles.tuning.keys])
         count = int(np.isin(wanted, locate_keys(inputs.keys, keys)[0]).sum())
         if count:
-            warnings.warn(
-                f"{count} of the nodes calibrated or tuned: the guarantee does not speak of them",
-                SnapsWarning,
-                stacklevel=3,
-            )
+            warn(f"{count} of the nodes calibrated or tuned: the guarantee does not speak of them")
 
     def _smoothing(self, wanted: np.ndarray, inputs: Inputs, roles: Roles) -> np.ndarray:
         """One draw per node and label; another calibration set, another draw.

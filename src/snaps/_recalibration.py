@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any, Literal, Self
 
 from snaps._checks import check_alpha, check_flag, shown
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence
 from snaps._fitted import Fitted
 from snaps._inputs import Inputs
@@ -143,20 +142,16 @@ class Recalibrating(Fitted):
             inputs.graph, labels, nodes, groups=groups, drop=keep or missing == "drop", keep=keep
         )
         if keep:
-            warnings.warn(
+            warn(
                 "threshold and parameters are those of another graph: the promise rests on the "
-                "two graphs being alike",
-                SnapsWarning,
-                stacklevel=2,
+                "two graphs being alike"
             )
             self._keep(old, inputs, roles)
             return self
         if not refit:
-            warnings.warn(
+            warn(
                 "parameters were fitted on a graph without the new nodes: coverage may leave its "
-                "exact law (refit=True fits them again)",
-                SnapsWarning,
-                stacklevel=2,
+                "exact law (refit=True fits them again)"
             )
         self._settle(inputs, roles, scorer, None if refit else old.scorer)
         return self
@@ -171,7 +166,7 @@ class Recalibrating(Fitted):
         if roles.groups is not None:
             names = roles.groups.names
             calibration = replace(calibration, num_groups=len(names))
-        calibration.warn_few(check_alpha(self.alpha), roles.classes, names, 4)
+        calibration.warn_few(check_alpha(self.alpha), roles.classes, names)
         self._swap(
             replace(
                 old,

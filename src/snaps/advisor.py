@@ -15,7 +15,7 @@ from typing import Any
 from snaps._base import Estimator, most_demanding
 from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._choice import DEFAULT, GOALS, Comparison
-from snaps._errors import SnapsError
+from snaps._errors import SnapsError, warn
 from snaps._heldout import FOLDS, held_out_levels
 from snaps._judging import NUMBERS, judge
 from snaps._methods import methods as named_methods
@@ -171,7 +171,7 @@ def advise(
         warnings.simplefilter("always")
         levels = held_out_levels(competing, inputs, nodes, roles.known, level, seed)
     for said in {each.category: each for each in heard}.values():  # once for all folds
-        warnings.warn(str(said.message), said.category, stacklevel=2)
+        warn(str(said.message), said.category)
     judged = {
         name: judge(levels[name], nodes, splits, budget, level, one.class_conditional, seed)
         for name, one in competing.items()

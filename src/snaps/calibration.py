@@ -9,7 +9,6 @@ from different pools.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import check_alpha, check_integer
-from snaps._errors import SnapsWarning
+from snaps._errors import warn
 
 
 def conformal_rank(n: int, alpha: float | Fraction) -> int:
@@ -133,9 +132,7 @@ class Calibration:
             return limits[0] if self.by_class else float(limits[0, 0])
         return limits if self.by_class else limits[:, 0]
 
-    def warn_few(
-        self, alpha: Fraction, classes: np.ndarray, groups: Sequence[Any], level: int
-    ) -> None:
+    def warn_few(self, alpha: Fraction, classes: np.ndarray, groups: Sequence[Any]) -> None:
         """Say which cells, by their names, have too few nodes for a finite threshold."""
         few = np.argwhere(np.isinf(self.limits(alpha)))
         if not len(few):
@@ -146,7 +143,7 @@ class Calibration:
             names = [] if self.groups is None else [str(groups[group])]
             names += [str(classes[y])] if self.by_class else []
             named[" ".join(names)] = int(counts[group, y])
-        warn_few(named, counts.size, self.kind, alpha, level + 1)
+        warn_few(named, counts.size, self.kind, alpha)
 
     def contains(
         self, scores: np.ndarray, alpha: float | Fraction, groups: np.ndarray | None = None
@@ -198,7 +195,7 @@ class Calibration:
         return float(tied.mean())
 
 
-def warn_few(cells: dict[str, int], total: int, kind: str, alpha: Fraction, level: int) -> None:
+def warn_few(cells: dict[str, int], total: int, kind: str, alpha: Fraction) -> None:
     """Say which cells have too few calibration nodes for a finite threshold.
 
     `cells` maps the names of such cells to their number of nodes; there are `total` of their
@@ -221,7 +218,7 @@ def warn_few(cells: dict[str, int], total: int, kind: str, alpha: Fraction, leve
             f"{needed} each) and {'join every set' if kind == 'class' else 'get full sets'}: "
             f"{kind} (nodes) {shown}{', ...' * (len(cells) > 5)}"
         )
-    warnings.warn(text, SnapsWarning, stacklevel=level + 1)
+    warn(text)
 
 
 def coverage_law(n: int, m: int, alpha: float | Fraction) -> Any:

@@ -7,7 +7,6 @@ nodes but itself; those of calibration and predicted nodes are never seen here, 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -16,7 +15,7 @@ import numpy as np
 
 from snaps._checks import calm
 from snaps._checks.evidence import check_evidence
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence, Keys
 from snaps._logpool import fit_pool
 from snaps._parts import (
@@ -228,13 +227,11 @@ class Pooling:
 def _warn_unlike(tuning: Array, others: Array, many: bool) -> None:
     y = int(np.abs(tuning - others).argmax())
     done = "estimated without labels" if many else "kept: they are too few to estimate others"
-    warnings.warn(
+    warn(
         f"the tuning nodes are not like the others: {tuning[y]:.0%} of them are of class {y} as "
         f"the classifier sees it, and {others[y]:.0%} elsewhere. The shares of the classes are "
         f"{done}; better, pass these nodes as known_nodes and let a part of the "
-        "calibration nodes tune",
-        SnapsWarning,
-        stacklevel=5,
+        "calibration nodes tune"
     )
 
 

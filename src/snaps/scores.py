@@ -5,7 +5,6 @@ Each score is a pure function of a node's probabilities and its draws. It sees n
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -14,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from snaps._checks import as_array, check_flag, check_integer, check_number, shown
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence
 from snaps._randomness import uniforms
 from snaps.calibration import conformal_rank, enough
@@ -237,7 +236,7 @@ class THR(Score):
 
 def warn_untuned(n: int, fallback: str) -> None:
     """Say that nothing was tuned, and what is used instead."""
-    warnings.warn(f"{n} nodes are too few to tune on: using {fallback}", SnapsWarning, stacklevel=5)
+    warn(f"{n} nodes are too few to tune on: using {fallback}")
 
 
 LIBRARY = frozenset({APS, RAPS, SAPS, THR})

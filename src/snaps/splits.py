@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +11,7 @@ import numpy as np
 
 from snaps._base import Estimator, most_demanding
 from snaps._checks import calm, check_alpha, check_integer, check_memory, check_seed, shown
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence, Labelled
 from snaps._inputs import Inputs
 from snaps._parts import FittedScorer
@@ -214,7 +213,7 @@ def _count(
 
     n = splits.shape[1]
     rank = conformal_rank(n, alpha)
-    warn_few({"": n} if rank > n else {}, 1, "calibration", alpha, 5)
+    warn_few({"": n} if rank > n else {}, 1, "calibration", alpha)
     true = scores[np.arange(len(scores)), labels]
     smallest_two = np.partition(scores, 1, axis=1)[:, :2]
     first, second = smallest_two[:, 0].copy(), smallest_two[:, 1].copy()
@@ -235,11 +234,9 @@ def _count_by_class(
     thresholds, counts = count_splits_by_class(scores, labels, splits, ranks)
     poor = np.flatnonzero(np.isinf(thresholds).any(axis=0))
     if poor.size:
-        warnings.warn(
+        warn(
             f"{len(poor)} of {scores.shape[1]} classes have too few calibration nodes in some "
             f"splits for alpha={float(alpha):g} (at least {fewest_nodes(alpha)} each) and join "
-            f"every set there: class {', '.join(map(str, poor[:5]))}{', ...' * (len(poor) > 5)}",
-            SnapsWarning,
-            stacklevel=5,
+            f"every set there: class {', '.join(map(str, poor[:5]))}{', ...' * (len(poor) > 5)}"
         )
     return thresholds, counts

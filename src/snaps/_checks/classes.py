@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Any
 
 import numpy as np
 
 from snaps._checks import as_array, has, is_tensor, shown
 from snaps._checks.ids import refuse_unwritable
-from snaps._errors import SnapsError, SnapsWarning
+from snaps._errors import SnapsError, warn
 
 _EXACT = 2**53  # beyond it a float may stand for several whole numbers
 _FLOATS = (float, np.floating)
@@ -133,11 +132,9 @@ def _classes_of(names: np.ndarray, num_classes: int, name: str, count: int) -> n
         if len(found) == num_classes and (found[0] < 0 or found[-1] >= num_classes):
             return found
         if found[0] > 0 and found[-1] < num_classes and count >= 10 * num_classes:
-            warnings.warn(
+            warn(
                 f"none of {count} '{name}' is 0: they are taken for columns {found[0]} to "
-                f"{found[-1]} of probs; if they start at 1, {_HINT}",
-                SnapsWarning,
-                stacklevel=6,
+                f"{found[-1]} of probs; if they start at 1, {_HINT}"
             )
         return plain
     if len(found) != num_classes:

@@ -7,13 +7,12 @@ each process and one line, never the result.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from numba import njit
 
-from snaps._errors import SnapsWarning
+from snaps._errors import warn
 
 _told: list[str] = []
 _announced: list[bool] = []
@@ -70,9 +69,7 @@ def _tell(error: Exception) -> None:
     """Say it once."""
     if not _told:
         _told.append(str(error))
-        warnings.warn(
+        warn(
             f"compiled code cannot be kept ({type(error).__name__}): it is compiled anew in each "
-            "process; NUMBA_CACHE_DIR may name a folder for it",
-            SnapsWarning,
-            stacklevel=3,
+            "process; NUMBA_CACHE_DIR may name a folder for it"
         )

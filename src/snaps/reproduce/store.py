@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from snaps._errors import NotEnoughMemory, SnapsError, SnapsWarning
+from snaps._errors import NotEnoughMemory, SnapsError, warn
 from snaps._files import atomic_path, parse_json, read_npz, write_npz
 
 
@@ -111,4 +110,4 @@ def _distrust(path: Path) -> None:
     """Say that a cell will be made again, and make room for it."""
     path.unlink(missing_ok=True)
     text = f"'{path}' is not as it was written: what it held is computed again"
-    warnings.warn(text, SnapsWarning, stacklevel=4)
+    warn(text)

@@ -237,7 +237,7 @@ def predict_sets(
     calibration = Calibration(
         scores, labels, inputs.num_classes, by_class=bool(estimator.class_conditional)
     )
-    calibration.warn_few(alpha, roles.classes, (), 3)
+    calibration.warn_few(alpha, roles.classes, ())
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
     sets = _sets(inputs, fitted, calibration, alpha, roles.classes, used)
     return Prediction(
