@@ -44,6 +44,8 @@ class Graph:
     edges : sparse (n, n), integer array (2, E), or None
         Non-zero entries or columns are edges. None is a graph without edges.
     features : array (n, d), sparse (n, d), or None
+        Copied, but for an `np.memmap`: its file must stay as it is while the graph is used, as the
+        system ends a process that reads beyond the end of a truncated one (SIGBUS).
     num_nodes : int, optional
         Needed when neither a square matrix nor features tell.
     ids : array (n,), optional
