@@ -908,6 +908,24 @@ def test_a_folder_of_parts_has_one_digest(here, run):
     assert found == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+def test_the_digest_of_a_folder_of_links(here, run):
+    """Folders of parts that are links have the digest of what they lead to."""
+    nodes = here / "g" / "nodes.parquet"
+    table = pq.read_table(nodes)
+    nodes.unlink()
+    for role in ("calib", "test"):
+        (nodes / f"role={role}").mkdir(parents=True)
+        part = table.filter(pa.compute.equal(table["role"], role)).drop_columns("role")
+        pq.write_table(part, nodes / f"role={role}" / "part-0.parquet")
+    expected = predict(run)["inputs"]["nodes.parquet"]
+    (nodes / "role=calib").rename(here / "elsewhere")
+    (nodes / "role=calib").symlink_to(here / "elsewhere")
+    assert predict(run)["inputs"]["nodes.parquet"] == expected
+    nodes.rename(here / "other")
+    nodes.symlink_to(here / "other")
+    assert predict(run)["inputs"]["nodes.parquet"] == expected
+
+
 # ---- Names, weights and groups -------------------------------------------------------------------
 
 COLOURS = np.array(["red", "green", "blue"])
@@ -944,6 +962,36 @@ def test_classes_named_by_the_columns(here, run):
     assert predict(run)["classes"] == COLOURS.tolist()
     sets = small.calibrated(snaps.SNAPS(0.2), named=True).predict_set(TEST)
     assert list(map(len, read_sets().values())) == sets.sizes.tolist()
+
+
+def test_classes_that_contradict_the_columns(here, run):
+    """Columns name themselves, and so does their order."""
+    columns = {f"p_{name}": PROBS[:, y] for y, name in enumerate(COLOURS)}
+    small.change(here / "g", "nodes", label=COLOURS[LABELS], probs=None, **columns)
+    expected = predict(run)
+    assert predict(run, "--classes", "red, green,blue") == expected
+    (here / "sets.parquet").unlink()
+    for command in (
+        ["predict", "g", "--out", "sets.parquet"],
+        ["calibrate", "g", "--out", "m.snaps"],
+        ["report", "g", "--out", "r.html"],
+        ["evaluate", "g", "--splits", 2],
+    ):
+        for names in ("blue,red,green", "red,green,violet"):
+            code, out, err = run(*command, "--classes", names)
+            assert (code, out) == (2, "")
+            assert err == (
+                "snaps: error: '--classes' must be left out where columns p_<class> name the "
+                f"classes (['red', 'green', 'blue']), got {names.split(',')}\n"
+            )
+    assert os.listdir(here) == ["g"]
+
+
+@pytest.mark.parametrize("names", ["²,1,0", "٣,1,0", f"{'9' * 5000},1,0", "--1,1,0"])
+def test_names_that_are_almost_numbers(here, run, names):
+    code, _, err = run(*PREDICT, "--classes", names)
+    assert code == 2
+    assert err.startswith("snaps: error: 'labels' must be among the classes ")
 
 
 def test_classes_are_told_to_evaluate(here, run):

@@ -153,6 +153,39 @@ def test_column_types(tmp_path, columns):
     same_folder(read_folder(tmp_path), small.graph(ids=NAMES))
 
 
+def decimals(table, digits):
+    from decimal import Decimal
+
+    kind = pa.decimal128(18, digits)
+    return [[Decimal(f"{value:.{digits}f}") for value in row] for row in table], kind
+
+
+def test_decimals_are_numbers(tmp_path):
+    small.change(small.write(tmp_path), "edges", weight=np.arange(1.0, 86.0) / 4)
+    expected = read_folder(tmp_path, weighted=True)
+    probs, kind = decimals(PROBS, 8)
+    features, _ = decimals(small.FEATURES, 8)
+    labels, whole = decimals(LABELS[:, None], 0)
+    weights, _ = decimals(np.arange(1.0, 86.0)[:, None] / 4, 8)
+    small.change(tmp_path, "edges", weight=pa.array([each for (each,) in weights], kind))
+    small.change(
+        tmp_path,
+        "nodes",
+        probs=pa.array(probs, pa.list_(kind)),
+        features=pa.array(features, pa.list_(kind, 4)),
+        label=pa.array([each for (each,) in labels], whole),
+    )
+    found = read_folder(tmp_path, weighted=True)
+    assert (found.graph.adjacency != expected.graph.adjacency).nnz == 0
+    np.testing.assert_allclose(found.probs, PROBS.round(8), rtol=1e-15)
+    np.testing.assert_allclose(found.graph.features, small.FEATURES, rtol=1e-15)
+    np.testing.assert_array_equal(found.labels, LABELS)
+    columns = {f"p_{i}": pa.array([row[i] for row in probs], kind) for i in range(3)}
+    small.change(tmp_path, "nodes", probs=None, **columns)
+    found = read_folder(tmp_path, weighted=True)
+    np.testing.assert_allclose(found.probs, PROBS.round(8), rtol=1e-15)
+
+
 def test_single_precision_probabilities(tmp_path):
     small.change(small.write(tmp_path), "nodes", probs=listed(pa.float32()))
     found = read_folder(tmp_path).probs
@@ -481,7 +514,7 @@ def test_lists_that_are_all_empty(tmp_path):
 def test_ids_that_numpy_would_cut_short(tmp_path):
     names = pa.array([*NAMES[:-1].tolist(), "a\0"])
     small.change(small.write(tmp_path), "nodes", id=names)
-    told = f"must not end in the character NUL, got one that does in row {NUM_NODES - 1}"
+    told = f"must not hold the character NUL, got 'a\\x00' in row {NUM_NODES - 1}"
     assert told in refusal(tmp_path)
 
 
@@ -756,6 +789,105 @@ def test_folders_partitioned_by_role(tmp_path):
         part = table.filter(pa.compute.equal(table["role"], role)).drop_columns("role")
         pq.write_table(part, path / f"role={role}" / "part-0.parquet")
     same_folder(read_folder(tmp_path), small.graph(ids=NAMES))
+
+
+def partitioned(path, column, values, *, keep=None):
+    """Turn a Parquet file into a folder partitioned by a column; `keep` stays in the files."""
+    table = pq.read_table(path)
+    path.unlink()
+    names = [name for name in table.column_names if name != column]
+    for value in dict.fromkeys(values):
+        (path / f"{column}={value}").mkdir(parents=True)
+        rows = pa.array([each == value for each in values])
+        part = table.select(names).filter(rows)
+        if keep is not None:
+            part = part.append_column(column, pa.array(keep).filter(rows))
+        pq.write_table(part, path / f"{column}={value}" / "part-0.parquet")
+
+
+@pytest.mark.parametrize("column", ["role", "label", "region", "src"])
+def test_a_partition_that_contradicts_a_column_is_refused(tmp_path, column):
+    file = "edges" if column == "src" else "nodes"
+    path = small.write(tmp_path) / f"{file}.parquet"
+    inside = {
+        "role": ROLES.tolist(),
+        "label": LABELS.tolist(),
+        "region": ["north", "south"] * (NUM_NODES // 2),
+    }.get(column) or pq.read_table(path)["src"].to_pylist()
+    outside = inside.copy()
+    outside[7] = next(value for value in inside if value != inside[7])
+    whole = path.read_bytes()
+    partitioned(path, column, inside, keep=inside)
+    assert read_folder(tmp_path, columns=[column] if column == "region" else [])
+    shutil.rmtree(path)
+    path.write_bytes(whole)
+    partitioned(path, column, outside, keep=inside)
+    row = [i for i, value in enumerate(outside) if value == outside[7]].index(7)
+    assert refusal(tmp_path) == (
+        f"{file}.parquet column '{column}' must be as the folder of a part file says, "
+        f"{outside[7]}, got {inside[7]} in row {row} of '{column}={outside[7]}/part-0.parquet'"
+    )
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        (["01", "1"], ["01", "1"]),
+        (["1", "-0"], ["1", "-0"]),
+        (["1", "-20"], [1, -20]),
+        (["1", "__HIVE_DEFAULT_PARTITION__"], [1, None]),
+        (["a%2Fb", "07"], ["a/b", "07"]),
+    ],
+)
+def test_partitions_are_integers_only_if_written_so(tmp_path, values, expected):
+    path = small.write(tmp_path) / "nodes.parquet"
+    places = np.arange(NUM_NODES) % 2
+    partitioned(path, "g", [values[place] for place in places])
+    found = read_folder(tmp_path, columns=["g"])
+    order = found.graph.index(NAMES)
+    assert found.columns["g"][order].tolist() == [expected[place] for place in places]
+
+
+@pytest.mark.parametrize("column", ["role", "label", "region", "id"])
+def test_characters_that_numpy_would_drop(tmp_path, column):
+    values = {
+        "role": ROLES.tolist(),
+        "label": np.array(["a", "b", "c"])[LABELS].tolist(),
+        "region": ["a"] * NUM_NODES,
+        "id": NAMES.tolist(),
+    }[column]
+    values[5] += "\0"
+    for gap in (False, True):
+        if gap:
+            values[9] = None
+        small.change(small.write(tmp_path), "nodes", **{column: values})
+        if not (gap and column == "id"):
+            assert refusal(tmp_path, columns=["region"] if column == "region" else []) == (
+                f"nodes.parquet column '{column}' must not hold the character NUL, "
+                f"got {values[5]!r} in row 5"
+            )
+
+
+def test_links_that_lead_nowhere(tmp_path):
+    small.write(tmp_path)
+    into_parts(tmp_path / "edges.parquet")
+    whole = read_folder(tmp_path).graph
+    link = tmp_path / "edges.parquet" / "part-2.snappy.parquet"
+    target = link.rename(tmp_path / "elsewhere")
+    link.symlink_to(target)
+    hidden = tmp_path / "edges.parquet" / ".part-2.snappy.parquet.crc"
+    hidden.symlink_to(tmp_path / "nothing")
+    assert (read_folder(tmp_path).graph.adjacency != whole.adjacency).nnz == 0
+    target.unlink()
+    told = "cannot read 'g/edges.parquet/part-2.snappy.parquet': the link leads to no file"
+    assert refusal(tmp_path) == told
+    assert "the link leads to no file" in small.complaint(Graph.from_parquet, tmp_path)
+    link.unlink()
+    link.symlink_to(tmp_path / "edges.parquet", target_is_directory=True)
+    assert "part-2.snappy.parquet': the link leads to a folder that it is in" in refusal(tmp_path)
+    link.unlink()
+    (tmp_path / "features.npy").symlink_to(tmp_path / "nothing")
+    assert refusal(tmp_path) == "cannot read 'g/features.npy': the link leads to no file"
 
 
 # ---- The manifest --------------------------------------------------------------------------------

@@ -377,7 +377,7 @@ def test_nodes_with_names_are_read_in_batches(tmp_path, data):
     assert (read_folder(tmp_path).graph.adjacency != adjacency).nnz == 0
     for wrong, rule in (
         ("nobody", "must name nodes of the graph, got nobody"),
-        (names[0] + "\0", "must not end in the character NUL, got one that does in row 150"),
+        (names[0] + "\0", "must not hold the character NUL, got 'node .*' in row 150"),
     ):
         ends = edges["dst"].to_pylist()
         ends[150] = wrong

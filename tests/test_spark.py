@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -677,3 +678,21 @@ def test_the_command_refuses_what_only_one_machine_does(folder, tmp_path, capsys
         with pytest.raises(SystemExit):
             main(["predict", place, "--out", str(tmp_path / "s.parquet"), "--engine", "spark"])
         assert told in capsys.readouterr().err
+
+
+def test_partitions_and_classes_that_contradict_the_files(folder, tmp_path, capsys):
+    """Before Spark starts, as the local engine would."""
+    from snaps.cli import main
+
+    place = tmp_path / "g"
+    shutil.copytree(folder, place)
+    (place / "manifest.json").unlink(missing_ok=True)
+    table = pq.read_table(place / "nodes.parquet")
+    (place / "nodes.parquet").unlink()
+    (place / "nodes.parquet" / "role=train").mkdir(parents=True)
+    pq.write_table(table, place / "nodes.parquet" / "role=train" / "part-0.parquet")
+    with pytest.raises(SystemExit) as left:
+        main(["predict", str(place), "--out", str(tmp_path / "s.parquet"), "--engine", "spark"])
+    assert left.value.code == 2
+    told = "nodes.parquet column 'role' must be as the folder of a part file says, train, got "
+    assert told in capsys.readouterr().err

@@ -22,7 +22,7 @@ from typing import Any
 
 from snaps._checks import shown
 from snaps._errors import SnapsError
-from snaps._files import parse_json
+from snaps._files import parse_json, unreadable
 
 NAME = "manifest.json"
 FEATURE_FILES = ("features.npz", "features.npy")
@@ -121,11 +121,41 @@ def _digest(parts: Iterable[bytes]) -> str:
     return hashlib.blake2b(b"\n".join(parts), digest_size=16).hexdigest()
 
 
+def part_files(folder: Path) -> list[Path]:
+    """All files below a folder, links followed, in the order of their names."""
+    found = list[Path]()
+    _walk(folder, (), found)
+    return sorted(found)
+
+
+def _walk(folder: Path, above: tuple[str, ...], found: list[Path]) -> None:
+    place = os.path.realpath(folder)
+    if place in above:
+        raise SnapsError(f"cannot read '{folder}': the link leads to a folder that it is in")
+    try:
+        inside = list(folder.iterdir())
+    except OSError as error:
+        raise unreadable(folder, error, "not a folder") from error
+    for path in inside:
+        if path.is_dir():
+            _walk(path, (*above, place), found)
+        elif os.path.exists(path):
+            found.append(path)
+        elif not path.name.startswith((".", "_")):  # which no reader of Parquet looks at
+            raise _dangling(path)
+
+
+def _dangling(path: Path) -> SnapsError:
+    return SnapsError(f"cannot read '{path}': the link leads to no file")
+
+
 def _stamps(root: Path) -> list[tuple[str, int, int, int]]:
     """What tells that a file is another one: its inode, size and time."""
     found = []
     for path in folder_files(root):
-        for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
+        if os.path.islink(path) and not os.path.exists(path):
+            raise _dangling(path)
+        for file in [path, *part_files(path)] if path.is_dir() else [path]:
             if os.path.exists(file):
                 state = file.stat()
                 found.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_path, machine_memory, plainly
+from snaps._checks import check_path, machine_memory, plainly, shown
 from snaps._checks.ids import Places, check_ids, locate
 from snaps._errors import NotEnoughMemory, SnapsError, warn
 from snaps._feature_files import read_feature_file
 from snaps._files import unreadable
 from snaps._manifest import FEATURE_FILES, steady
+from snaps._partitions import check_agreement, hive
 from snaps.kernels.memory import BLOCK, pieces, room, taken
 
 # Bytes that a value takes at least, as Arrow's and as ours; strings become Python's in between.
@@ -32,7 +33,12 @@ class Columns:
 
     def __init__(self, path: Path):
         import pyarrow as pa
-        from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions, dataset
+        from pyarrow.dataset import (
+            ParquetFileFormat,
+            ParquetFragmentScanOptions,
+            dataset,
+            partitioning,
+        )
 
         if not os.path.exists(path):
             raise SnapsError(f"cannot read '{path}': no such file")
@@ -40,15 +46,23 @@ class Columns:
         # Page checksums are held against the data where a file has them, as ours do.
         scan = ParquetFragmentScanOptions(page_checksum_verification=True)
         options: dict[str, Any] = {"format": ParquetFileFormat(default_fragment_scan_options=scan)}
-        if path.is_dir():
-            options |= {"partitioning": "hive", "partition_base_dir": str(path)}
         try:
             parts = dataset(path, **options)
-            schemas = [parts.schema, *(part.physical_schema for part in parts.get_fragments())]
-            schema = pa.unify_schemas(list(map(_decoded, schemas)), promote_options="permissive")
+            schemas = [_decoded(part.physical_schema) for part in parts.get_fragments()]
+            if path.is_dir():
+                texts = {each.name for one in schemas for each in one if is_text(each.type)}
+                keys = hive(path, parts.files, texts)
+                options |= {"partitioning": partitioning(keys, flavor="hive")}
+                options |= {"partition_base_dir": str(path)}
+                schemas.append(keys)
+            schema = pa.unify_schemas(schemas, promote_options="permissive")
             self._data = dataset(path, schema, **options)
             self._rows = self._data.count_rows()
             self.types = dict(zip(schema.names, schema.types, strict=True))
+            if path.is_dir() and len(keys):
+                check_agreement(path, self._data.get_fragments(), self.types)
+        except SnapsError:
+            raise
         except Exception as error:  # pyarrow raises whatever flipped bits suggest
             if "duplicate field names" in str(error):
                 raise SnapsError(f"'{path}' must have each column once, got one twice") from error
@@ -219,19 +233,9 @@ class Columns:
         if len(column) == 0:
             return np.empty(0, str)
         if is_text(column.type):
-            self._refuse_nuls(name, column)
+            refuse_nuls(column, self.title(name))
             return _as_text(column)
         raise SnapsError(f"{self.title(name)} must be integers or strings, got {column.type}")
-
-    def _refuse_nuls(self, name: str, column: Any, first: int = 0) -> None:
-        import pyarrow.compute as pc
-
-        ends = pc.index(pc.ends_with(column, "\0"), True).as_py()
-        if ends >= 0:  # NumPy would drop it
-            raise SnapsError(
-                f"{self.title(name)} must not end in the character NUL, "
-                f"got one that does in row {first + ends}"
-            )
 
     def places(self, names: list[str], ids: np.ndarray) -> np.ndarray:
         """Columns of ids as positions among these ones, (columns, rows), a batch at a time."""
@@ -265,7 +269,7 @@ class Columns:
         import pyarrow.compute as pc
 
         def find(name: str, column: Any, first: int) -> np.ndarray:
-            self._refuse_nuls(name, column, first)
+            refuse_nuls(column, self.title(name), first)
             found = pc.index_in(column, known.cast(column.type))
             if found.null_count:
                 wrong = column[int(np.flatnonzero(null_mask(found))[0])].as_py()
@@ -334,6 +338,8 @@ class Columns:
                 raise SnapsError(
                     f"{self.title(name)} must be strings, numbers or booleans, got {kind}"
                 )
+        if is_text(kind):
+            refuse_nuls(column, self.title(name))
         if column.null_count:
             return np.array([*column.to_pylist(), None], object)[:-1]
         if is_text(kind):
@@ -366,8 +372,21 @@ def null_mask(column: Any) -> np.ndarray:
     return column.is_null().to_numpy(zero_copy_only=False)
 
 
-def texts(column: Any) -> np.ndarray:
+def refuse_nuls(column: Any, title: str, first: int = 0) -> None:
+    """Refuse strings that hold the character NUL: NumPy drops it at their end, two become one."""
+    import pyarrow.compute as pc
+
+    row = pc.index(pc.match_substring(column, "\0"), True).as_py()
+    if row >= 0:
+        raise SnapsError(
+            f"{title} must not hold the character NUL, "
+            f"got {shown(column[row].as_py())} in row {first + row}"
+        )
+
+
+def texts(column: Any, title: str) -> np.ndarray:
     """A column of few different strings, "" for null, with an object for each of these only."""
+    refuse_nuls(column, title)
     codes = column.fill_null("").dictionary_encode()
     names = np.array(codes.dictionary.to_pylist(), str)
     return taken(names, codes.indices.to_numpy(zero_copy_only=False)) if len(column) else names
@@ -404,6 +423,13 @@ def _decoded(schema: Any) -> Any:
 
     def plain(kind: Any) -> Any:
         kind = kind.value_type if types.is_dictionary(kind) else kind
+        if types.is_decimal(kind):
+            return pa.float64() if kind.scale > 0 else pa.int64()
+        if types.is_fixed_size_list(kind):
+            return pa.list_(plain(kind.value_type), kind.list_size)
+        if types.is_list(kind) or types.is_large_list(kind):
+            make = pa.list_ if types.is_list(kind) else pa.large_list
+            return make(plain(kind.value_type))
         return pa.string() if str(kind) == "string_view" else kind
 
     return pa.schema([field.with_type(plain(field.type)) for field in schema])

@@ -344,7 +344,7 @@ def label_values(column: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
     missing = null_mask(column)
     if is_text(kind):
-        return texts(column), missing
+        return texts(column, title), missing
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         filled = column.fill_null(False if types.is_boolean(kind) else 0)
         numbers = filled.to_numpy(zero_copy_only=False)
@@ -381,6 +381,16 @@ def classes_of_columns(names: list[str], text: bool) -> np.ndarray:
     return check_classes(names, len(names))
 
 
+def check_agreement(classes: Any, columns: np.ndarray) -> None:
+    """Refuse names of classes that are not those of the columns ``p_<class>``, in their order."""
+    names = check_classes(classes, len(columns))
+    if [str(name) for name in names.tolist()] != [str(name) for name in columns.tolist()]:
+        raise SnapsError(
+            "'classes' must be left out where columns p_<class> name the classes "
+            f"({shown(columns.tolist())}), got {shown(names.tolist())}"
+        )
+
+
 def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
     import pyarrow.types as types
 
@@ -390,7 +400,7 @@ def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
     (column,) = nodes.read(["role"], nulls=True)
     if not is_text(kind):
         raise SnapsError(f"{nodes.title('role')} must be strings, got {kind}")
-    roles = texts(column)
+    roles = texts(column, nodes.title("role"))
     _check_roles(roles, nodes.title("role"))
     return roles
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -227,11 +228,22 @@ def read(
 
 
 def class_names(data: Folder, classes: str | None) -> Any:
-    """The names of the columns of probs: the option's, else the folder's, else None."""
+    """The names of the columns of probs: the folder's, else the option's, else None."""
+    from snaps.folder import check_agreement
+
     if classes is None:
         return data.classes
+    names = read_names(classes, integers=data.labels.dtype.kind in "iu")
+    if data.classes is not None:
+        check_agreement(names, data.classes)
+        return data.classes
+    return names
+
+
+def read_names(classes: str, *, integers: bool) -> list[Any]:
+    """The names of --classes, as integers if they look like it and may be."""
     names = [name.strip() for name in classes.split(",")]
-    if data.labels.dtype.kind in "iu" and all(name.lstrip("-").isdigit() for name in names):
+    if integers and all(re.fullmatch("-?[0-9]{1,19}", name) for name in names):
         return [int(name) for name in names]
     return names
 

@@ -9,6 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from snaps._manifest import part_files
+
 
 def provenance(inputs: Mapping[str, str]) -> dict[str, Any]:
     """What JSON outputs say beside their results."""
@@ -39,11 +41,7 @@ class Digests:
 
 def _sha256(path: Path) -> str:
     if path.is_dir():
-        lines = [f"{_sha256(part)}  {part.relative_to(path).as_posix()}\n" for part in _parts(path)]
+        lines = [f"{_sha256(part)}  {part.relative_to(path).as_posix()}\n" for part in part_files(path)]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _parts(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())

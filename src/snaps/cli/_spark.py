@@ -41,7 +41,8 @@ def predict_on_spark(
     from snaps._errors import SnapsError
     from snaps._files import check_apart
     from snaps._manifest import folder_files, steady
-    from snaps._parquet import check_folder
+    from snaps._parquet import Columns, check_folder
+    from snaps.cli._options import read_names
     from snaps.cli._provenance import provenance
     from snaps.cli._show import finite, print_prediction
     from snaps.sets import check_output
@@ -57,9 +58,10 @@ def predict_on_spark(
     if (Path(out).suffix.lower() if ours else check_output(out, "--out")) != ".parquet":
         raise SnapsError(f"'--out' must end in .parquet with --engine spark, got {shown(out)}")
     check_apart({"--out": out}, folder_files(folder))
-    names = None if classes is None else [name.strip() for name in classes.split(",")]
-    if names is not None and all(name.lstrip("-").isdigit() for name in names):
-        names = [int(name) for name in names]  # type: ignore[misc]
+    names = None if classes is None else read_names(classes, integers=True)
+    for name in ("nodes.parquet", "edges.parquet"):
+        if os.path.isdir(folder / name):
+            Columns(folder / name)  # refuses folders whose names contradict the files
     began = time.perf_counter()
     with session(master) as spark, steady(folder):
         nodes, edges = read_frames(spark, folder)

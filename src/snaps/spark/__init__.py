@@ -26,7 +26,7 @@ from snaps._parquet import texts
 from snaps._parts import Array, FittedScorer, Mean, Own, Part
 from snaps._roles import Roles
 from snaps.calibration import Calibration
-from snaps.folder import Folder, classes_of_columns, label_values
+from snaps.folder import Folder, check_agreement, classes_of_columns, label_values
 from snaps.graph import Graph
 from snaps.pooling import Pooling
 from snaps.scorers import Mixing
@@ -276,8 +276,11 @@ def _with_roles(
         found = found.toArrow()
     title = tables.title("label")
     labels, missing = _values(found, title)
-    if tables.classes is not None and classes is None:
-        classes = classes_of_columns(tables.classes, labels.dtype.kind == "U")
+    if tables.classes is not None and not known:
+        columns = classes_of_columns(tables.classes, labels.dtype.kind == "U")
+        if classes is not None:
+            check_agreement(classes, columns)
+        classes = columns
     names = classes if known else _class_names(tables, num_classes, classes, title)
     unknown: Any = "" if labels.dtype.kind == "U" else -1
     if missing.any() and unknown in names.tolist():
@@ -291,7 +294,7 @@ def _with_roles(
     if not len(ids):
         raise _nobody(tables.titles[0])
     graph = Graph(None, num_nodes=len(ids), ids=ids)
-    told = texts(found.column("role").combine_chunks())
+    told = texts(found.column("role").combine_chunks(), tables.title("role"))
     return Folder(graph, np.empty((len(ids), 0)), labels, names, told)
 
 
