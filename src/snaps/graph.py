@@ -50,7 +50,9 @@ class Graph:
         (a DataFrame) are edges between ids: columns src and dst, or source and target, or the only
         two; with a column weight for a weighted graph.
     features : array (n, d), sparse (n, d), table, or None
-        The index of a DataFrame names the nodes and is matched to `ids`, or gives them.
+        The index of a DataFrame names the nodes and is matched to `ids`, or gives them. Features
+        are copied, but for an `np.memmap`: its file must stay as it is while the graph is used, as
+        the system ends a process that reads beyond the end of a truncated one (SIGBUS).
     num_nodes : int, optional
         Needed when neither a square matrix nor features tell.
     ids : array (n,), optional
