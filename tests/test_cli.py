@@ -721,7 +721,6 @@ BAD = {
             ("--weights", "0.1,0.1"),
             ("--seed", "0"),
             ("--class-conditional",),
-            ("--classes", "a,b,c"),
         )
     },
     "nodes.parquet must have a column 'region', got id, probs, label, role, features": [
@@ -738,8 +737,8 @@ BAD = {
     "cannot write 'file': File exists": ["demo", "--out", "file"],
 }
 BAD_FOLDERS = {
-    "'labels' must have a clear order, got numbers as text: ['0', '10', '2']; "
-    "pass classes=[...] or --classes in the order of the columns of probs": (
+    "'classes' must be given where 'labels' are strings, got None and ['0', '10', '2']: "
+    "pass classes=[...] (--classes) in the order of the columns of probs, or name the columns": (
         with_numbers_as_text,
         EVALUATE,
     ),

@@ -544,3 +544,31 @@ def test_methods_that_are_compared_keep_the_similarity_graph(order):
         alone = snaps.evaluate_splits(method, *given, similarity=near)
         for key, values in alone.items():
             np.testing.assert_array_equal(both[name][key], values)
+
+
+# ---- A class that is served far worse ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("method", [snaps.SNAPS, snaps.Pooled])
+def test_a_rare_class_that_is_covered_far_less_is_named(seed, method):
+    """A fifth of the nodes are positive, and half of these are missed; tuning nodes show it."""
+    random = np.random.default_rng(seed)
+    labels = (random.random(3000) < 0.22).astype(int)
+    signal = random.normal(size=3000) + 0.9 * labels
+    chance = 1 / (1 + np.exp(1.6 - signal))
+    graph = snaps.Graph(random.integers(0, 3000, (2, 6000)), signal[:, None] - [0, 1], 3000)
+    given = graph, np.c_[1 - chance, chance], labels, np.arange(1000)
+    cp, notes = small.noted(method(0.1).calibrate, *given)
+    covered = cp.evaluate(labels, np.arange(1000, 3000))["class_coverage"]
+    assert covered[1] < 0.7 < 0.99 < covered[0]
+    assert len(notes) == 1 and notes[0].startswith("class 1 is covered 0.")
+    assert notes[0].endswith("(--class-conditional) gives each class its own threshold")
+    assert small.noted(method(0.1, class_conditional=True).calibrate, *given)[1] == []
+    # Where the classes are alike, chance alone is not warned of.
+    labels = random.integers(0, 2, 3000)
+    signal = random.normal(size=3000) + labels - 0.5
+    chance = 1 / (1 + np.exp(-signal))
+    graph = snaps.Graph(random.integers(0, 3000, (2, 6000)), signal[:, None] - [0, 1], 3000)
+    given = graph, np.c_[1 - chance, chance], labels, np.arange(1000)
+    assert small.noted(method(0.1).calibrate, *given)[1] == []

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 import small
 import snaps
 from small import CALIB, LABELS, PROBS, TEST
-from snaps._files import _umask, atomic_path, read_npz
+from snaps._files import atomic_path, read_npz
 from snaps.folder import read_folder, write_folder
 
 # ---- Whole or not at all -------------------------------------------------------------------------
@@ -79,7 +79,8 @@ def test_a_file_gets_its_name_where_links_are_forbidden(tmp_path, monkeypatch, o
     with atomic_path(target) as temporary:
         temporary.write_bytes(b"new")
     assert target.read_bytes() == b"new" and os.listdir(tmp_path) == ["x.bin"]
-    usual = 0o666 & ~_umask() if old is None else 0o640
+    (tmp_path / "usual").touch()
+    usual = stat.S_IMODE((tmp_path / "usual").stat().st_mode) if old is None else 0o640
     assert stat.S_IMODE(target.stat().st_mode) == usual
 
 
@@ -118,6 +119,19 @@ def test_a_file_gets_the_usual_permissions(tmp_path, nameless):
         temporary.touch()
     usual, ours = ((tmp_path / name).stat().st_mode for name in ("usual", "ours"))
     assert stat.S_IMODE(usual) == stat.S_IMODE(ours)
+
+
+def test_the_umask_of_other_threads_is_left_alone(tmp_path, nameless, monkeypatch):
+    """It is the whole process's: files that another thread opens meanwhile would get it too."""
+    before = os.umask(0o027)
+    monkeypatch.setattr(os, "umask", None)  # whoever calls it fails
+    try:
+        with atomic_path(tmp_path / "ours") as temporary:
+            temporary.touch()
+        assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == 0o640
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
 
 
 def test_a_link_stays_a_link(tmp_path, nameless):

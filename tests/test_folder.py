@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from functools import partial
 from urllib.parse import quote
 
@@ -17,8 +19,9 @@ import scipy.sparse as sp
 
 import small
 import snaps
+import snaps.kernels.memory as memory
 from small import LABELS, NAMES, NUM_NODES, PROBS, ROLES
-from snaps import Graph
+from snaps import Graph, _feature_files
 from snaps.folder import read_folder, write_folder
 
 
@@ -535,6 +538,69 @@ def test_features_as_npy_that_are_wrong(tmp_path):
         )
     np.save(path, small.FEATURES[1:])
     assert refusal(tmp_path) == "'g/features.npy' must have one row a node (60), got 59"
+
+
+CHANGED = """
+import sys, numpy as np, snaps
+from snaps.folder import read_folder
+data = read_folder("g")
+if sys.argv[1] == "truncated":
+    open("g/features.npy", "r+b").truncate(200)
+elif sys.argv[1] == "overwritten":
+    np.lib.format.open_memmap("g/features.npy", "r+")[:] = 0
+cp = snaps.SNAPS(0.2, k=5, weights=(0.3, 0.2))
+cp.calibrate(data.graph, data.probs, data.labels, data.nodes("calib"))
+print(cp.threshold_, cp.predict_set(data.nodes("test")).mask.tolist())
+"""
+
+
+@pytest.mark.parametrize("way", ["truncated", "overwritten"])
+def test_a_feature_file_that_changes_once_it_is_read(tmp_path, monkeypatch, way):
+    """It was mapped: the process ended with SIGBUS, or had other sets."""
+    monkeypatch.chdir(tmp_path)
+    small.change(small.write(tmp_path / "g"), "nodes", features=None)
+    table = np.zeros((NUM_NODES, 5000))
+    table[:, :4] = small.FEATURES
+    np.save("g/features.npy", table)
+    told = []
+    for what in ("left alone", way):
+        command = [sys.executable, "-c", CHANGED, what]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout)
+    assert told[0] == told[1]
+
+
+def test_a_feature_file_that_is_truncated_while_it_is_read(tmp_path, monkeypatch):
+    small.change(small.write(tmp_path), "nodes", features=None)
+    path, real = tmp_path / "features.npy", _feature_files.read_npy
+
+    def truncated(path):
+        mapped = real(path)
+        with open(path, "r+b") as file:
+            file.truncate(path.stat().st_size - 8)
+        return mapped
+
+    np.save(path, small.FEATURES)
+    monkeypatch.setattr(_feature_files, "read_npy", truncated)
+    assert refusal(tmp_path) == "'g/features.npy' must not change while it is read: read it again"
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_features_that_memory_has_no_room_for_are_copied_to_a_file(tmp_path, monkeypatch, order):
+    small.change(small.write(tmp_path), "nodes", features=None)
+    np.save(tmp_path / "features.npy", np.asarray(small.FEATURES, order=order))
+    monkeypatch.setattr(memory, "BLOCK", 64)
+    monkeypatch.setattr(_feature_files, "machine_memory", lambda: 4.0 * small.FEATURES.nbytes - 1)
+    here = sorted(os.listdir(tmp_path))
+    features = read_folder(tmp_path).graph.features
+    np.testing.assert_array_equal(features, small.FEATURES)
+    assert features.flags[f"{order}_CONTIGUOUS"] and sorted(os.listdir(tmp_path)) == here
+    while type(features) is np.ndarray and isinstance(features.base, np.ndarray):
+        features = features.base
+    assert isinstance(features, np.memmap)
+    monkeypatch.setattr(_feature_files, "machine_memory", lambda: 4.0 * small.FEATURES.nbytes)
+    assert not isinstance(read_folder(tmp_path).graph.features.base, np.memmap)
 
 
 def test_features_in_two_places(tmp_path):

@@ -9,16 +9,17 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from snaps import _persistence
-from snaps._checks import check_alpha, check_flag, check_seed, warn_confidence
-from snaps._checks.named import class_order
+from snaps._checks import check_alpha, check_flag, check_seed, plainly, warn_confidence
+from snaps._checks.named import class_order, column_names
 from snaps._errors import SnapsError, warn
+from snaps._fingerprint import Fingerprint
 from snaps._inputs import Inputs
 from snaps._parts import Scorer
 from snaps._prediction import Predicting
@@ -26,7 +27,7 @@ from snaps._progress import stage
 from snaps._recalibration import Recalibrating
 from snaps._roles import Roles
 from snaps._state import State
-from snaps.calibration import Calibration
+from snaps.calibration import Calibration, far_below
 from snaps.graph import Graph
 from snaps.scores import APS, Score, check_score
 
@@ -139,10 +140,12 @@ class Estimator(Predicting, Recalibrating):
         alpha = check_alpha(self.alpha)
         warn_confidence(alpha)
         with stage("reading"):
-            classes = class_order(given[1], labels, classes)
-            inputs = self.read_inputs(*given, classes=classes)
+            graph, probs, similarity, logits = given
+            classes = class_order(probs, labels, classes)
+            inputs = self.read_inputs(graph, probs, similarity, logits, classes)
             read = Roles.read(
                 inputs.graph, inputs.num_classes, labels, nodes, classes=classes,
+                named=column_names(probs) is not None,
                 tune=alpha if scorer.needs_tuning else None, seed=self.seed, **roles,
             )  # fmt: skip
         self._settle(inputs, read, scorer)
@@ -164,7 +167,8 @@ class Estimator(Predicting, Recalibrating):
 
     def _settle(self, inputs: Inputs, roles: Roles, scorer: Scorer, fitted: Any = None) -> None:
         """Fit unless that is done, set the threshold, and swap the new state in."""
-        params, alpha = self._frozen_params(), check_alpha(self.alpha)
+        params = self._frozen_params()
+        alpha = check_alpha(params["alpha"])
         if fitted is None:
             self.warn_of(inputs)
         tuned = scorer.needs_tuning
@@ -179,12 +183,17 @@ class Estimator(Predicting, Recalibrating):
             inputs.num_classes,
             None if groups is None else groups.codes[places],
             1 if groups is None else len(groups.names),
-            bool(self.class_conditional),
+            bool(params["class_conditional"]),
         )
         calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names)
+        if calibration.kind == "calibration" and fitted.tuning_scores is not None:
+            _warn_weak_class(calibration, fitted.tuning_scores, roles, alpha)
         given = inputs.similarity is not None and not len(roles.reference)
-        weighted = inputs.graph.weighted
-        self._state = State(params, inputs, roles, fitted, calibration, given, tuned, weighted)
+        graph = inputs.graph
+        self._state = State(
+            params, inputs, roles, fitted, calibration, given, tuned, graph.weighted,
+            directed=graph.directed, fingerprints=_fingerprints(inputs, roles),
+        )  # fmt: skip
 
     def _swap(self, state: State) -> None:
         self._state = state
@@ -210,7 +219,8 @@ class Estimator(Predicting, Recalibrating):
         path : path
         data : bool
             False leaves out graph, features and probabilities: the file holds parameters, and ids
-            and labels of calibration, tuning and known nodes. `recalibrate` brings it to life.
+            and labels of calibration, tuning and known nodes, with a few random projections of
+            features and probabilities of at most 512 of them. `recalibrate` brings it to life.
 
         Examples
         --------
@@ -225,9 +235,9 @@ class Estimator(Predicting, Recalibrating):
         True
         """
         state = self._view()[0] if check_flag(data, "data") else self._calibrated()
-        check_alpha(self.alpha)
-        # alpha may have changed since calibration.
-        _persistence.save(path, type(self), replace(state, params=self.get_params()), data)
+        alpha = self.alpha
+        check_alpha(alpha)
+        _persistence.save(path, type(self), alpha, state, data)
 
     def restored(self, state: State) -> Self:
         """This estimator with a state that was saved."""
@@ -248,6 +258,32 @@ class Estimator(Predicting, Recalibrating):
             if state.inputs is None:
                 text += ", saved without data"
         return f"{type(self).__name__}({text})"
+
+
+def _fingerprints(inputs: Inputs, roles: Roles) -> dict[str, Fingerprint]:
+    """What the nodes that are found by id later look like now."""
+    used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
+    whose = {"used": used, "reference": roles.reference}
+    return {name: Fingerprint.of(inputs, keys) for name, keys in whose.items() if len(keys)}
+
+
+def _warn_weak_class(
+    calibration: Calibration, scores: np.ndarray, roles: Roles, alpha: Fraction
+) -> None:
+    """Warn of the class that is covered worst, if the tuning nodes show it far below the rest."""
+    labels, num_classes = roles.tuning.labels, len(roles.classes)
+    counts = np.bincount(labels, minlength=num_classes)
+    hits = np.bincount(
+        labels, weights=scores <= calibration.threshold(alpha), minlength=num_classes
+    )
+    covered = hits / np.maximum(counts, 1)
+    weakest = far_below(covered, counts, len(calibration), alpha)
+    if weakest is not None:
+        warn(
+            f"class {plainly(roles.classes[weakest])} is covered {covered[weakest]:.2f} on "
+            f"{counts[weakest]} tuning nodes, far below {float(1 - alpha):g}: "
+            "class_conditional=True (--class-conditional) gives each class its own threshold"
+        )
 
 
 def most_demanding(methods: Iterable[Estimator]) -> Estimator:

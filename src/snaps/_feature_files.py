@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import shown
+from snaps._checks import machine_memory, shown
 from snaps._checks.matrices import known_type
 from snaps._errors import SnapsError
 from snaps._files import features_from_arrays, open_npz, unreadable
+from snaps.kernels.memory import is_placed, pieces, placed, room
 
 # The formats of SciPy's sparse matrices, and the arrays of indices that each has.
 _FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -25,11 +28,15 @@ _FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 
 def read_feature_file(path: Path, num_nodes: int) -> Any:
-    """The features in a file, a row for each of so many nodes; an .npy is mapped."""
+    """The features in a file, a row for each of so many nodes."""
     if path.suffix == ".npy":
-        features = read_npy(path)
-        _check_rows(features.shape, path, num_nodes)
-        return features
+        mapped = read_npy(path)
+        _check_rows(mapped.shape, path, num_nodes)
+        if is_placed() or mapped.nbytes <= machine_memory() / 4:
+            return _copied(path, mapped)
+        beside = os.access(path.parent, os.W_OK)
+        with placed(path.parent if beside else tempfile.gettempdir()):
+            return _copied(path, mapped)
     with open_npz(path) as arrays:
         if "format" in arrays:
             return _scipy_features(arrays, path, num_nodes)
@@ -45,6 +52,25 @@ def _check_rows(shape: tuple[int, ...], path: Path, num_nodes: int) -> None:
         raise SnapsError(f"'{path}' must have shape (nodes, features), got {shape}")
     if shape[0] != num_nodes:
         raise SnapsError(f"'{path}' must have one row a node ({num_nodes}), got {shape[0]}")
+
+
+def _copied(path: Path, mapped: np.ndarray) -> np.ndarray:
+    """The array of a file where large tables are stored, read without its map.
+
+    A file that another program truncates while its map is used ends the process; one that is
+    overwritten changes results.
+    """
+    table = room((mapped.size,), mapped.dtype)
+    try:
+        with open(path, "rb") as file:
+            file.seek(mapped.offset)  # type: ignore[attr-defined]  # it is a memmap
+            for block in pieces(len(table), table.itemsize):
+                values = table[block].view(np.uint8)
+                if file.readinto(values) < len(values):
+                    raise SnapsError(f"'{path}' must not change while it is read: read it again")
+    except OSError as error:
+        raise unreadable(path, error, error.strerror or str(error)) from error
+    return table.reshape(mapped.shape, order="F" if mapped.flags.fnc else "C")
 
 
 def read_npy(path: Path) -> np.ndarray:

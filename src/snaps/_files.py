@@ -7,8 +7,8 @@ import math
 import os
 import secrets
 import shutil
-import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,10 +96,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     handle = _open_nameless(target.parent)
     try:
         with _named(target) if handle is None else _nameless(target, handle) as temporary:
+            usual = _make_private(temporary)
             yield temporary
             # A file that is replaced keeps its mode: what was private stays private.
-            mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-            temporary.chmod(mode)
+            temporary.chmod(_mode(target) if target.exists() else usual)
     except OSError as error:
         raise SnapsError(f"cannot write '{path}': {_reason(error)}") from error
 
@@ -112,9 +112,8 @@ def _reason(error: OSError) -> str:
 @contextmanager
 def _named(target: Path) -> Iterator[Path]:
     """A file with a temporary name, which is renamed when the block succeeds."""
-    handle, name = tempfile.mkstemp(prefix=_hidden(target), dir=target.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = target.with_name(_hidden(target) + secrets.token_hex(4))
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
         os.replace(temporary, target)
@@ -154,7 +153,7 @@ def _open_nameless(folder: Path) -> int | None:
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
-        handle = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+        handle = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666)
     except OSError:  # if it is for another reason, a file with a name will tell
         return None
     if os.path.exists(_opened(handle)):
@@ -177,10 +176,18 @@ def _hidden(target: Path) -> str:
     return f".{target.name[:40]}."
 
 
-def _umask() -> int:
-    current = os.umask(0o022)
-    os.umask(current)
-    return current
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+def _make_private(new: Path) -> int:
+    """Hide a new file until it is whole; return the mode that the system gave it.
+
+    To ask for the umask is to change it, for all threads: the system applies it by itself.
+    """
+    usual = _mode(new)
+    new.chmod(0o600)
+    return usual
 
 
 # -- archives ------------------------------------------------------------------------------------
@@ -188,6 +195,7 @@ def _umask() -> int:
 # What deflate can make of one byte, and what of none: more is a lie about the size.
 _MOST_INFLATED, _FREE = 1032, 1024
 _CHUNK = 1 << 20
+_SAMPLE = 1 << 12  # bytes of each piece of an array that are compressed to see whether it pays
 # What a graph may consist of.
 GRAPH_ARRAYS = (
     "adj_indptr", "adj_indices", "adj_data", "x", "x_indptr", "x_indices", "x_data", "x_shape",
@@ -317,12 +325,28 @@ def write_npz(
 
 
 def pack_npz(path: Path, arrays: Mapping[str, Any], *, compress: bool = False) -> None:
-    """Fill an .npz archive; objects are refused, as they would be pickled."""
-    method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    with zipfile.ZipFile(path, "w", method) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
+    """Fill an .npz archive, arrays compressed where that pays.
+
+    Objects are refused, as they would be pickled.
+    """
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, each in arrays.items():
+            array, member = np.asanyarray(each), f"{name}.npy"
+            pays = compress and _shrinks(array)
+            # As text it is compressed like the archive, and a ZipInfo is stored as it is.
+            with archive.open(
+                member if pays else zipfile.ZipInfo(member), "w", force_zip64=True
+            ) as stream:
+                np.lib.format.write_array(stream, array, allow_pickle=False)
+
+
+def _shrinks(array: np.ndarray) -> bool:
+    """Whether compression takes off a quarter, by samples of the array."""
+    flat = array.ravel(order="K")
+    count = max(_SAMPLE // max(array.itemsize, 1), 1)
+    starts = np.linspace(0, max(len(flat) - count, 0), 16, dtype=np.int64)
+    sample = b"".join(flat[start : start + count].tobytes() for start in np.unique(starts))
+    return len(zlib.compress(sample, 1)) < 0.75 * len(sample)
 
 
 def unreadable(path: Any, error: BaseException, otherwise: str) -> SnapsError:

@@ -149,6 +149,7 @@ class Inputs:
                 for recipe, near in old.made(Similar).items()
                 if recipe.weighting == "cosine"
                 and old.similarity is None
+                and recipe.k < self.num_nodes
                 and _extends(recipe, near)
             }
         return self.holding(made)
@@ -434,11 +435,12 @@ class Inputs:
             tables = {name: self.get(part) for name, part in parts.items()}
             with stage("scores"):
                 return scorer.combine(tables, self.keys)
-        if self._scored is None or self._scored[0] is not scorer:
+        scored = self._scored  # which another thread may replace
+        if scored is None or scored[0] is not scorer:
             table = self._combined(scorer, parts)
             table.flags.writeable = False
-            self._scored = scorer, table
-        return self._scored[1]
+            self._scored = scored = scorer, table
+        return scored[1]
 
     def _combined(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
         for part in parts.values():

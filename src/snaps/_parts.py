@@ -167,6 +167,10 @@ class FittedScorer(Protocol):
     def weights(self) -> Mapping[str, float]:
         """What each part weighs."""
 
+    @property
+    def tuning_scores(self) -> Array | None:
+        """Scores of the tuning nodes' labels, none by a fit that saw it; None if none tuned."""
+
     def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:
         """Scores (m, K) from m rows of each part; row by row."""
 

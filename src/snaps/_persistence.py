@@ -32,6 +32,7 @@ from snaps._checks.matrices import check_similarity
 from snaps._errors import SnapsError
 from snaps._evidence import Evidence, Labelled
 from snaps._files import csr_from_arrays, features_from_arrays, open_npz, parse_json, write_npz
+from snaps._fingerprint import COLUMNS, Fingerprint
 from snaps._inputs import Inputs
 from snaps._parts import Context, Links, Search, Similar
 from snaps._randomness import node_keys
@@ -48,6 +49,7 @@ from snaps.similarity import SimilarityGraph
 FORMAT, VERSION = "snaps-estimator", 2
 ESTIMATORS = ("SNAPS", "Pooled", "DAPS", "SplitConformal", "EmbeddedSNAPS")
 _SCORES: dict[str, Any] = {kind.__name__: kind for kind in (APS, RAPS, SAPS, THR)}
+_FINGERPRINT_ARRAYS = ("keys", "features", "probs")
 _NAMES = (str, int, float, bool, type(None))  # of groups: what JSON takes
 
 Arrays = dict[str, np.ndarray]
@@ -58,8 +60,10 @@ Kind = TypeVar("Kind", bound=Labelled)
 # -- writing -------------------------------------------------------------------------------------
 
 
-def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool) -> None:
-    """Write a calibrated estimator of this class."""
+def save(
+    path: str | os.PathLike[str], estimator: type, alpha: Any, state: State, data: bool
+) -> None:
+    """Write a calibrated estimator of this class, whose alpha may have changed since."""
     if estimator.__name__ not in ESTIMATORS or not estimator.__module__.startswith("snaps."):
         raise SnapsError(
             f"the estimator must be one of {', '.join(ESTIMATORS)} to be saved, "
@@ -71,9 +75,11 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         "version": VERSION,
         "snaps": __version__,
         "estimator": estimator.__name__,
-        "parameters": _pack_parameters(state.params),
+        "parameters": _pack_parameters({**state.params, "alpha": alpha}),
+        "calibrated_alpha": _pack_alpha(state.params["alpha"]),
         "scorer": _pack_scorer(state.scorer, roles),
         "classes": roles.classes.tolist(),
+        "named_columns": roles.named,
         "by_class": calibration.by_class,
         "groups": None if roles.groups is None else list(roles.groups.names),
         "data": data,
@@ -81,6 +87,11 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
         "tuned": state.tuned,
         "weighted": state.weighted,
         "apart": state.apart,
+        "links_directed": state.directed,
+        "fingerprints": {
+            name: {"widths": each.widths, "num_nodes": each.num_nodes}
+            for name, each in state.fingerprints.items()
+        },
         "paid": roles.tuning.drawn,
     }
     if roles.groups is not None and not all(type(name) in _NAMES for name in roles.groups.names):
@@ -89,6 +100,9 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
     arrays = {"calib_scores": calibration.scores, "reference": roles.reference}
     for name, nodes in _nodes_of(roles).items():
         arrays |= {f"{name}_ids": nodes.ids, f"{name}_labels": nodes.labels}
+    for name, each in state.fingerprints.items():
+        for part in _FINGERPRINT_ARRAYS:
+            arrays[f"{name}_{part}"] = getattr(each, part)
     if calibration.groups is not None:
         arrays["calib_groups"] = calibration.groups
     if isinstance(state.scorer, FittedPooling):
@@ -101,7 +115,7 @@ def save(path: str | os.PathLike[str], estimator: type, state: State, data: bool
     header["arrays"] = sorted(arrays)
     text = json.dumps(header, default=_plain).encode()
     arrays["header"] = np.frombuffer(text, np.uint8)
-    write_npz(path, arrays)
+    write_npz(path, arrays, compress=True)
 
 
 def _nodes_of(roles: Roles) -> dict[str, Labelled]:
@@ -115,11 +129,18 @@ def _all_here(inputs: Inputs, roles: Roles) -> bool:
 
 def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
     packed = dict(parameters)
-    alpha = packed["alpha"]
     return packed | {
-        "alpha": str(alpha if isinstance(alpha, float) else check_alpha(alpha)),
+        "alpha": _pack_alpha(packed["alpha"]),
         "score": _pack_score(packed["score"]),
     }
+
+
+def _pack_alpha(alpha: Any) -> str:
+    return str(alpha if isinstance(alpha, float) else check_alpha(alpha))
+
+
+def _unpack_alpha(alpha: str) -> float | Fraction:
+    return Fraction(alpha) if "/" in alpha else float(alpha)
 
 
 def _pack_score(score: Any) -> Header:
@@ -229,8 +250,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[str, Header, Mapping[
 def parameters(header: Header) -> dict[str, Any]:
     """The estimator's parameters."""
     packed = dict(header["parameters"])
-    alpha = packed["alpha"]
-    packed["alpha"] = Fraction(alpha) if "/" in alpha else float(alpha)
+    packed["alpha"] = _unpack_alpha(packed["alpha"])
     packed["score"] = _unpack_score(packed["score"])
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in packed.items()
@@ -268,7 +288,8 @@ def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, An
     if reference.ndim != 1 or reference.dtype != np.uint64:
         raise SnapsError(f"'reference' must be a list of keys, got {reference.dtype}")
     tuning = replace(tuning, drawn=bool(header["paid"]))
-    roles = Roles(calib, tuning, known, reference, classes, groups)
+    named = bool(header.get("named_columns", False))
+    roles = Roles(calib, tuning, known, reference, classes, groups, named)
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
         raise SnapsError("its nodes must be in its graph")
     scores = arrays["calib_scores"]
@@ -291,8 +312,34 @@ def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, An
         bool(header["by_class"]),
     )
     scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
-    flags = [bool(header[name]) for name in ("given", "tuned", "weighted", "apart")]
-    return State(params, inputs, roles, scorer, calibration, *flags)
+    directed, then = header.get("links_directed"), header.get("calibrated_alpha")
+    calibrated_for = params["alpha"] if then is None else _unpack_alpha(then)
+    check_alpha(calibrated_for)
+    return State(
+        {**params, "alpha": calibrated_for},
+        inputs,
+        roles,
+        scorer,
+        calibration,
+        **{name: bool(header[name]) for name in ("given", "tuned", "weighted", "apart")},
+        directed=None if directed is None else bool(directed),
+        fingerprints={
+            name: _unpack_fingerprint(name, packed, arrays)
+            for name, packed in header.get("fingerprints", {}).items()
+        },
+    )
+
+
+def _unpack_fingerprint(name: str, packed: Header, arrays: Mapping[str, np.ndarray]) -> Fingerprint:
+    keys, features, probs = (arrays[f"{name}_{part}"] for part in _FINGERPRINT_ARRAYS)
+    widths, num_nodes = tuple(map(int, packed["widths"])), int(packed["num_nodes"])
+    if name not in ("used", "reference") or keys.ndim != 1 or keys.dtype != np.uint64:
+        raise SnapsError(f"'{name}_keys' must be a list of keys, got {keys.dtype}")
+    for table, width in zip((features, probs), widths, strict=True):
+        shape = len(keys), COLUMNS if width else 0
+        if table.shape != shape or table.dtype != np.float64 or not np.isfinite(table).all():
+            raise SnapsError(f"'{name}' must have finite fingerprints {shape}, got {table.shape}")
+    return Fingerprint(keys, features, probs, widths, num_nodes)
 
 
 def _check_codes(codes: np.ndarray, name: str, most: int) -> None:
@@ -357,10 +404,11 @@ def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: 
         csr_from_arrays(arrays, "adj", "it", (n, n)),
         features_from_arrays(arrays, "it"),
         ids=arrays["ids"] if header["named"] else None,
-        directed=bool(header["directed"]),
+        directed=True,  # links are listed both ways already, with the weights that each row has
         weighted=bool(header["weighted"]),
         self_loops=True,
     )
+    graph.directed = bool(header["directed"])
     probs = arrays["probs"]
     if probs.shape != (n, num_classes) or probs.dtype != np.float64:
         raise SnapsError(f"'probs' must be numbers ({n}, {num_classes}), got {probs.shape}")

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_disjoint, check_flag, check_known, shown
+from snaps._checks import (
+    check_alpha,
+    check_disjoint,
+    check_flag,
+    check_known,
+    shown,
+    warn_confidence,
+)
 from snaps._errors import SnapsError, warn
 from snaps._evaluation import Evaluation, evaluate_sets
 from snaps._exchangeability import Exchangeability, compare, node_columns
@@ -17,7 +24,7 @@ from snaps._files import check_writable
 from snaps._fitted import Fitted
 from snaps._inputs import Inputs
 from snaps._randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
-from snaps._roles import Roles, mixed_seed, read_labels, read_node, read_nodes
+from snaps._roles import mixed_seed, read_labels, read_node, read_nodes
 from snaps._state import State
 from snaps._version import __version__
 from snaps.kernels.memory import taken
@@ -26,54 +33,6 @@ from snaps.sets import PredictionSets
 
 class Predicting(Fitted):
     """The verbs after calibration."""
-
-    seed: Any
-
-    def _level(self, alpha: Any, state: State) -> Fraction:
-        """The level asked for; says so when another than the calibrated one has too few nodes."""
-        level = check_alpha(self.alpha if alpha is None else alpha)
-        if level != check_alpha(state.params["alpha"]):
-            groups = state.roles.groups
-            names = () if groups is None else groups.names
-            state.calibration.warn_few(level, state.roles.classes, names)
-        return level
-
-    def _asked(self, nodes: Any, roles: Roles, inputs: Inputs) -> np.ndarray:
-        """The nodes asked for; by default all that were not used."""
-        apart = self._state is not None and self._state.apart
-        if nodes is None:
-            rest = np.ones(inputs.num_nodes, bool)
-            used = (roles.calib.keys, roles.tuning.keys, roles.known.keys, roles.reference)
-            if not apart:
-                rest[locate_keys(inputs.keys, np.concatenate(used))[0]] = False
-            return np.flatnonzero(rest)
-        wanted = read_nodes(inputs.graph, nodes, "nodes", True)
-        if apart:
-            return wanted
-        for keys, whose in (
-            (roles.known.keys, "the known nodes, whose labels were used"),
-            (roles.reference, "the reference, which is not to be predicted"),
-        ):
-            places = locate_keys(inputs.keys, keys)[0]
-            check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
-        return wanted
-
-    def _warn_used(self, wanted: np.ndarray, roles: Roles, inputs: Inputs) -> None:
-        """Say so when nodes are predicted that calibrated or tuned."""
-        if self._state is not None and self._state.apart:
-            return
-        keys = np.concatenate([roles.calib.keys, roles.tuning.keys])
-        count = int(np.isin(wanted, locate_keys(inputs.keys, keys)[0]).sum())
-        if count:
-            warn(f"{count} of the nodes calibrated or tuned: the guarantee does not speak of them")
-
-    def _smoothing(self, wanted: np.ndarray, inputs: Inputs, roles: Roles) -> np.ndarray:
-        """One draw per node and label; another calibration set, another draw.
-
-        Were it the node's alone, a pool would have a bias of its own for each seed.
-        """
-        keys = hashes(0, inputs.keys[wanted], SMOOTH_STREAM)
-        return uniforms(mixed_seed(self.seed, roles.calib.keys), keys, inputs.num_classes)
 
     def predict_set(
         self, nodes: Any = None, alpha: float | None = None, *, smoothed: bool = False
@@ -111,30 +70,23 @@ class Predicting(Fitted):
         array([0])
         """
         state, inputs = self._view()
-        roles = state.roles
-        wanted = self._asked(nodes, roles, inputs)
+        wanted = _asked(nodes, state, inputs)
         if nodes is not None:
-            self._warn_used(wanted, roles, inputs)
-        level = self._level(alpha, state)
-        scores = inputs.score(state.scorer, wanted)
-        groups = None if roles.groups is None else roles.groups.codes[wanted]
-        if check_flag(smoothed, "smoothed"):
-            draws = self._smoothing(wanted, inputs, roles)
-            mask = state.calibration.p_values(scores, groups, draws) > float(level)
-        else:
-            mask = state.calibration.contains(scores, level, groups)
-        ids = np.asarray(taken(inputs.graph.ids, wanted))
+            _warn_used(wanted, state, inputs)
+        level = check_alpha(self.alpha if alpha is None else alpha)
+        _warn_level(level, state)
+        sets = _sets(wanted, level, state, inputs, check_flag(smoothed, "smoothed"))
         made = {
             "version": __version__,
             "method": type(self).__name__,
             "score": repr(state.scorer.score),
-            "alpha": float(self.alpha if alpha is None else alpha),
-            "seed": int(self.seed),
-            "calibration_nodes": len(roles.calib),
-            "tuning_nodes": len(roles.tuning),
+            "alpha": float(level),
+            "seed": int(state.params["seed"]),
+            "calibration_nodes": len(state.roles.calib),
+            "tuning_nodes": len(state.roles.tuning),
         }
-        metadata = {f"snaps.{name}": str(value) for name, value in made.items()}
-        return PredictionSets(mask, wanted, ids, inputs.num_nodes, roles.classes, metadata)
+        sets.metadata = {f"snaps.{name}": str(value) for name, value in made.items()}
+        return sets
 
     def predict_p(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
         """Conformal p-values (m, K); a label is in the set at alpha when its p-value is above.
@@ -157,13 +109,10 @@ class Predicting(Fitted):
         array([[1.  , 0.29, 0.05]])
         """
         state, inputs = self._view()
-        roles = state.roles
-        wanted = self._asked(nodes, roles, inputs)
+        wanted = _asked(nodes, state, inputs)
         if nodes is not None:
-            self._warn_used(wanted, roles, inputs)
-        groups = None if roles.groups is None else roles.groups.codes[wanted]
-        draws = self._smoothing(wanted, inputs, roles) if check_flag(smoothed, "smoothed") else None
-        return state.calibration.p_values(inputs.score(state.scorer, wanted), groups, draws)
+            _warn_used(wanted, state, inputs)
+        return _p_values(wanted, state, inputs, check_flag(smoothed, "smoothed"))
 
     def evaluate(self, labels: Any, nodes: Any = None) -> Evaluation:
         """Compare the sets of labelled nodes with the truth.
@@ -197,26 +146,9 @@ class Predicting(Fitted):
         >>> told["coverage"], told["size"], told["n"]
         (1.0, 2.0, 20)
         """
-        state, inputs = self._view()
-        roles = state.roles
-        codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
-        wanted = self._asked(nodes, roles, inputs)
-        if nodes is None:
-            wanted = wanted[codes[wanted] >= 0]
-        if wanted.size == 0:
-            raise SnapsError("'nodes' must hold at least one labelled node, got none")
-        check_known(codes, wanted, "nodes", inputs.graph.ids)
-        for whose, keys in (
-            ()
-            if state.apart
-            else (
-                ("the calibration nodes", roles.calib.keys),
-                ("the tuning nodes", roles.tuning.keys),
-            )
-        ):
-            places = locate_keys(inputs.keys, keys)[0]
-            check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
-        return evaluate_sets(self.predict_set(wanted), codes, state, check_alpha(self.alpha))
+        (state, inputs), level = self._view(), check_alpha(self.alpha)
+        _warn_level(level, state)
+        return _evaluated(labels, nodes, level, state, inputs)
 
     def exchangeability(self, nodes: Any = None) -> Exchangeability:
         """Whether the calibration nodes look like the nodes to be predicted; needs no label.
@@ -252,17 +184,7 @@ class Predicting(Fitted):
         probability, predicted class, score of the top label or degree (smallest p 0.4)
         """
         state, inputs = self._view()
-        wanted = self._asked(nodes, state.roles, inputs)
-        adjacency = inputs.graph.adjacency
-        degrees = np.diff(adjacency.indptr) if adjacency.nnz else None
-        scores, classes = inputs.score(state.scorer), state.roles.classes
-        columns = node_columns(inputs.probs, scores, degrees, classes)
-        roles, drawn = state.roles, self.calib_nodes_
-        evidence = getattr(state.scorer, "evidence", roles.known)
-        # Tuning nodes of the same draw tell as much, unless their own labels moved their scores.
-        if roles.tuning.drawn and not np.isin(roles.tuning.keys, evidence.keys).any():
-            drawn = np.concatenate([drawn, self.tune_nodes_])
-        return compare(columns, drawn, wanted, inputs.keys, self.seed)
+        return _compared(_asked(nodes, state, inputs), state, inputs)
 
     def explain(self, node: Any) -> Explanation:
         """Why each label is in or out of a node's set, and which neighbours moved its score.
@@ -295,10 +217,10 @@ class Predicting(Fitted):
           linked node 591 (weight 0.024): label 2 by +0.0143
           linked node 155 (weight 0.024): label 2 by +0.0142
         """
-        state, inputs = self._view()
+        (state, inputs), level = self._view(), check_alpha(self.alpha)
         roles = state.roles
         place = read_node(inputs.graph, node)
-        limits = state.calibration.limits(check_alpha(self.alpha))
+        limits = state.calibration.limits(level)
         group = 0 if roles.groups is None else roles.groups.codes[place]
         return explain(place, inputs, state.scorer, limits[group], roles.classes)
 
@@ -346,9 +268,9 @@ class Predicting(Fitted):
         from snaps.report import Subject, write_report
 
         check_writable(path)
-        state, inputs = self._view()
+        (state, inputs), level = self._view(), check_alpha(self.alpha)
         roles, ids = state.roles, inputs.graph.ids
-        wanted = self._asked(nodes, roles, inputs)
+        wanted = _asked(nodes, state, inputs)
         if not isinstance(title, str):
             raise SnapsError(f"'title' must be a string, got {shown(title)}")
         asked = read_nodes(inputs.graph, [] if show is None else show, "show", True)
@@ -366,10 +288,112 @@ class Predicting(Fitted):
         if labels is not None:
             truth, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
             known = wanted[truth[wanted] >= 0]
-            evaluation = self.evaluate(labels, known) if known.size else None
-        look = self.exchangeability(wanted) if wanted.size and self.calib_nodes_.size else None
+            _warn_level(level, state)
+            evaluation = _evaluated(labels, known, level, state, inputs) if known.size else None
+        compared = wanted.size and inputs.positions(roles.calib.keys).size
+        look = _compared(wanted, state, inputs) if compared else None
         subject = Subject(
-            type(self).__name__, self.scorer(), state, inputs, check_alpha(self.alpha), wanted,
-            truth, evaluation, look, int(self.seed), title,
+            type(self).__name__, self.scorer(), state, inputs, level, wanted,
+            truth, evaluation, look, int(state.params["seed"]), title,
         )  # fmt: skip
         write_report(path, subject, asked)
+
+
+# -- what the verbs share: each takes the state that the verb saw, as it may change meanwhile ------
+
+
+def _asked(nodes: Any, state: State, inputs: Inputs) -> np.ndarray:
+    """The nodes asked for; by default all that were not used."""
+    roles = state.roles
+    if nodes is None:
+        rest = np.ones(inputs.num_nodes, bool)
+        used = [] if state.apart else [roles.calib.keys, roles.tuning.keys, roles.known.keys]
+        rest[locate_keys(inputs.keys, np.concatenate([*used, roles.reference]))[0]] = False
+        return np.flatnonzero(rest)
+    wanted = read_nodes(inputs.graph, nodes, "nodes", True)
+    refused = {"the reference, which is not to be predicted": roles.reference}
+    if not state.apart:
+        refused["the known nodes, whose labels were used"] = roles.known.keys
+    for whose, keys in refused.items():
+        places = locate_keys(inputs.keys, keys)[0]
+        check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
+    return wanted
+
+
+def _warn_level(level: Fraction, state: State) -> None:
+    """Warn of another level than the calibrated one where it has too few nodes, or is too high."""
+    if level != check_alpha(state.params["alpha"]):
+        warn_confidence(level)
+        groups = state.roles.groups
+        names = () if groups is None else groups.names
+        state.calibration.warn_few(level, state.roles.classes, names)
+
+
+def _warn_used(wanted: np.ndarray, state: State, inputs: Inputs) -> None:
+    """Say so when nodes are predicted that calibrated or tuned."""
+    if state.apart:
+        return
+    keys = np.concatenate([state.roles.calib.keys, state.roles.tuning.keys])
+    count = int(np.isin(wanted, locate_keys(inputs.keys, keys)[0]).sum())
+    if count:
+        warn(f"{count} of the nodes were used to calibrate or tune: the guarantee does not apply")
+
+
+def _sets(
+    wanted: np.ndarray, level: Fraction, state: State, inputs: Inputs, smoothed: bool = False
+) -> PredictionSets:
+    roles = state.roles
+    if smoothed:
+        mask = _p_values(wanted, state, inputs, True) > float(level)
+    else:
+        groups = None if roles.groups is None else roles.groups.codes[wanted]
+        scores = inputs.score(state.scorer, wanted)
+        mask = state.calibration.contains(scores, level, groups)
+    ids = np.asarray(taken(inputs.graph.ids, wanted))
+    return PredictionSets(mask, wanted, ids, inputs.num_nodes, roles.classes)
+
+
+def _p_values(wanted: np.ndarray, state: State, inputs: Inputs, smoothed: bool) -> np.ndarray:
+    roles, draws = state.roles, None
+    groups = None if roles.groups is None else roles.groups.codes[wanted]
+    if smoothed:
+        # One draw per node and label; another calibration set, another draw: were it the node's
+        # alone, a pool would have a bias of its own for each seed.
+        keys = hashes(0, inputs.keys[wanted], SMOOTH_STREAM)
+        seed = mixed_seed(state.params["seed"], roles.calib.keys)
+        draws = uniforms(seed, keys, inputs.num_classes)
+    return state.calibration.p_values(inputs.score(state.scorer, wanted), groups, draws)
+
+
+def _evaluated(
+    labels: Any, nodes: Any, level: Fraction, state: State, inputs: Inputs
+) -> Evaluation:
+    roles = state.roles
+    codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
+    wanted = _asked(nodes, state, inputs)
+    if nodes is None:
+        wanted = wanted[codes[wanted] >= 0]
+    if wanted.size == 0:
+        raise SnapsError("'nodes' must hold at least one labelled node, got none")
+    check_known(codes, wanted, "nodes", inputs.graph.ids)
+    if not state.apart:
+        for whose, keys in (
+            ("the calibration nodes", roles.calib.keys),
+            ("the tuning nodes", roles.tuning.keys),
+        ):
+            places = locate_keys(inputs.keys, keys)[0]
+            check_disjoint(wanted, "nodes", places, whose, inputs.graph.ids)
+    return evaluate_sets(_sets(wanted, level, state, inputs), codes, state, level)
+
+
+def _compared(wanted: np.ndarray, state: State, inputs: Inputs) -> Exchangeability:
+    """Calibration nodes against the nodes wanted."""
+    roles, adjacency = state.roles, inputs.graph.adjacency
+    degrees = np.diff(adjacency.indptr) if adjacency.nnz else None
+    columns = node_columns(inputs.probs, inputs.score(state.scorer), degrees, roles.classes)
+    drawn = inputs.positions(roles.calib.keys)
+    evidence = getattr(state.scorer, "evidence", roles.known)
+    # Tuning nodes of the same draw tell as much, unless their own labels moved their scores.
+    if roles.tuning.drawn and not np.isin(roles.tuning.keys, evidence.keys).any():
+        drawn = np.concatenate([drawn, inputs.positions(roles.tuning.keys)])
+    return compare(columns, drawn, wanted, inputs.keys, state.params["seed"])

@@ -25,6 +25,7 @@ SHARES_STREAM = -9
 FOLD_STREAM = -10
 REPORT_STREAM = -11
 CELL_STREAM = -12
+FINGERPRINT_STREAM = -13
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:

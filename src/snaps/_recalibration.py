@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from snaps._checks import check_alpha, check_flag, shown
-from snaps._checks.named import named_columns
+from snaps._checks.named import column_names, named_columns
 from snaps._errors import SnapsError, warn
 from snaps._evidence import Evidence
 from snaps._fitted import Fitted
@@ -67,7 +70,8 @@ class Recalibrating(Fitted):
         ----------
         graph, probs, similarity, logits, groups : see `calibrate`
             Of the new graph. Nodes go by their id; a graph without ids of its own numbers its
-            nodes, so new ones must come last.
+            nodes, so new ones must come last. A graph that has other nodes under these ids, by
+            their features and probabilities, is refused.
         labels : array (n,), optional
         nodes : array of positions, mask or ids, optional
             Nodes that calibrate beside the old ones, where labels arrived meanwhile; not with
@@ -84,8 +88,8 @@ class Recalibrating(Fitted):
             when their going has nothing to do with how well they were predicted.
         threshold : "set" or "keep"
             "keep" applies parameters and threshold as they are to another graph: the promise then
-            rests on the two graphs being alike. Nodes with an id of before are taken for the same;
-            in a graph that only numbers its nodes, none is.
+            rests on the two graphs being alike. Nodes with an id of before are taken for the same
+            if most look the same; in a graph that only numbers its nodes, none is.
 
         Returns
         -------
@@ -106,6 +110,28 @@ class Recalibrating(Fitted):
         >>> cp.predict_set(np.arange(500, 600))
         PredictionSets(100 nodes, 4 classes, mean size 0.98)
         """
+        return self._recalibrate(
+            self._calibrated(), graph, probs, labels, nodes, similarity, logits,
+            groups=groups, classes=classes, refit=refit, missing=missing, threshold=threshold,
+        )  # fmt: skip
+
+    def _recalibrate(
+        self,
+        old: State,
+        graph: Any,
+        probs: Any,
+        labels: Any,
+        nodes: Any,
+        similarity: Any,
+        logits: bool,
+        *,
+        groups: Any = None,
+        classes: Any = None,
+        refit: bool = True,
+        missing: Literal["error", "drop"] = "error",
+        threshold: Literal["set", "keep"] = "set",
+    ) -> Self:
+        """Go on from a state."""
         check_flag(refit, "refit")
         for name, value, allowed in (
             ("missing", missing, ("error", "drop")),
@@ -115,7 +141,7 @@ class Recalibrating(Fitted):
                 raise SnapsError(
                     f"'{name}' must be {' or '.join(map(repr, allowed))}, got {shown(value)}"
                 )
-        old, scorer = self._calibrated(), self.scorer()
+        scorer = self.scorer()
         keep = threshold == "keep"
         if keep and nodes is not None:
             raise SnapsError("'nodes' must be left out with threshold='keep', got both")
@@ -129,6 +155,11 @@ class Recalibrating(Fitted):
             similarity = self.similarity_again(graph, old.roles)
         with stage("reading"):
             probs = named_columns(probs, classes)
+            if old.roles.named and column_names(probs) is None:
+                raise SnapsError(
+                    "'classes' must be given for probs whose columns have no names, as they had "
+                    "to calibrate, got None: pass classes=[...] (--classes) in their order"
+                )
             inputs = self.read_inputs(graph, probs, similarity, logits, old.roles.classes)
         if inputs.num_classes != len(old.roles.classes):
             raise SnapsError(
@@ -138,6 +169,16 @@ class Recalibrating(Fitted):
         if inputs.graph.weighted != old.weighted:
             rule = "weighted" if old.weighted else "without weights"
             raise SnapsError(f"'graph' must be {rule}, as it was to calibrate")
+        other_way = old.directed is not None and inputs.graph.directed != old.directed
+        if other_way and inputs.graph.adjacency.nnz:
+            rule = "directed" if old.directed else "undirected"
+            raise SnapsError(f"'graph' must be {rule}, as it was to calibrate")
+        if keep or not refit:
+            _check_features(old.scorer, inputs, "threshold='keep'" if keep else "refit=False")
+        same = {name: each.same_nodes(inputs) for name, each in old.fingerprints.items()}
+        _check_same_nodes(same, old.roles, keep)
+        # Nodes that are only numbered are not those of before, nor are nodes that look otherwise.
+        apart = keep and not (inputs.graph.named and same.get("used", True))
         if old.inputs is not None:
             inputs = inputs.following(old.inputs)
         here = locate_keys(inputs.keys, old.roles.calib.keys)[1]
@@ -147,42 +188,82 @@ class Recalibrating(Fitted):
                 "another graph calibrate() anew, or threshold='keep' if the graphs are alike"
             )
         roles = old.roles.again(
-            inputs.graph, labels, nodes, groups=groups, drop=keep or missing == "drop", keep=keep
-        )
+            inputs.graph, None if apart else labels, nodes, groups=groups,
+            drop=keep or missing == "drop", keep=keep,
+        )  # fmt: skip
         if keep:
             warn(
                 "threshold and parameters are those of another graph: the promise rests on the "
                 "two graphs being alike"
             )
-            self._keep(old, inputs, roles)
+            self._keep(
+                old, inputs, roles, _with_evidence(old.scorer, scorer, old.roles, apart), apart
+            )
             return self
         if not refit:
             warn(
                 "parameters were fitted on a graph without the new nodes: coverage may leave its "
                 "exact law (refit=True fits them again)"
             )
-        self._settle(inputs, roles, scorer, None if refit else old.scorer)
+        fitted = None if refit else _with_evidence(old.scorer, scorer, roles)
+        self._settle(inputs, roles, scorer, fitted)
         return self
 
-    def _keep(self, old: State, inputs: Inputs, roles: Roles) -> None:
+    def _keep(self, old: State, inputs: Inputs, roles: Roles, fitted: Any, apart: bool) -> None:
         """Swap in the old parameters and threshold with another graph; of `roles`, the groups."""
-        # Nodes that are only numbered are not those of before.
-        apart, fitted = not inputs.graph.named, old.scorer
-        if apart and hasattr(fitted, "evidence"):
-            fitted = replace(fitted, evidence=Evidence.none())
         calibration, names = old.calibration, ()
         if roles.groups is not None:
             names = roles.groups.names
             calibration = replace(calibration, num_groups=len(names))
-        calibration.warn_few(check_alpha(self.alpha), roles.classes, names)
+        params = self._frozen_params()
+        calibration.warn_few(check_alpha(params["alpha"]), roles.classes, names)
+        inputs.score(fitted, np.arange(1))  # what cannot be scored is not swapped in
         self._swap(
             replace(
                 old,
-                params=self._frozen_params(),
+                params=params,
                 inputs=inputs,
                 roles=replace(old.roles, groups=roles.groups),  # whoever calibrated did so
                 scorer=fitted,
                 calibration=calibration,
                 apart=apart,
             )
+        )
+
+
+def _with_evidence(fitted: Any, scorer: Any, roles: Roles, apart: bool = False) -> Any:
+    """A fitted scorer with the evidence that a graph has: none of nodes that are not there."""
+    if not hasattr(fitted, "evidence"):
+        return fitted
+    if apart:
+        return replace(fitted, evidence=Evidence.none())
+    known = roles.known.joined(roles.tuning) if scorer.tuning_evidence else roles.known
+    return replace(fitted, evidence=known)
+
+
+def _check_features(fitted: Any, inputs: Inputs, option: str) -> None:
+    """Parameters that are kept may weigh what only features give."""
+    parts = {"similar": "similar", **dict.fromkeys(("context", "propagated_context"), "features")}
+    parts["regression"] = "features"
+    for name, weight in fitted.weights.items():
+        if weight and name in parts and parts[name] not in inputs.has:
+            raise SnapsError(
+                f"'graph' must have features, as it had to calibrate: {option} keeps parameters "
+                "that use them"
+            )
+
+
+def _check_same_nodes(same: Mapping[str, bool], roles: Roles, keep: bool) -> None:
+    """Nodes that are found by id must be those of before; with a kept threshold, the reference."""
+    if not keep and not same.get("used", True):
+        count = len(roles.calib) + len(roles.tuning) + len(roles.known)
+        raise SnapsError(
+            f"'graph' must have the {count} calibration, tuning and known nodes under their old "
+            "ids, got other nodes there by features and probabilities (are ids shifted, or nodes "
+            "in another order?): correct the ids, or call calibrate() on this graph"
+        )
+    if not same.get("reference", True):
+        raise SnapsError(
+            f"'reference' must be given again: by features and probabilities the "
+            f"{len(roles.reference)} items at the old positions are others"
         )

@@ -90,6 +90,8 @@ class Roles:
     classes : array (K,)
         Names of the classes, in the order of the columns of probabilities.
     groups : Groups or None
+    named : bool
+        Whether the columns of probabilities had these names, in whatever order.
     """
 
     calib: Labelled
@@ -98,6 +100,7 @@ class Roles:
     reference: Keys
     classes: np.ndarray
     groups: Groups | None = None
+    named: bool = False
 
     @classmethod
     def read(
@@ -112,6 +115,7 @@ class Roles:
         reference: Any = None,
         groups: Any = None,
         classes: Any = None,
+        named: bool = False,
         tune: Fraction | None = None,
         seed: int = 0,
         name: str = "nodes",
@@ -159,6 +163,7 @@ class Roles:
             graph.keys[aside],
             names,
             None if groups is None else Groups.read(groups, graph),
+            named,
         )
 
     def again(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from snaps._fingerprint import Fingerprint
 from snaps._inputs import Inputs
 from snaps._roles import Roles
 from snaps.calibration import Calibration
@@ -28,6 +30,11 @@ class State:
         Whether the links had weights.
     apart : bool
         Whether the graph is another than the one calibrated on: no node of it was used.
+    directed : bool or None
+        Whether the links had a direction; None in files that don't say.
+    fingerprints : mapping of str to Fingerprint
+        What nodes looked like: those "used" (calibration, tuning, known) and the "reference".
+        Files of before have none.
     roles : Roles
     scorer : FittedScorer
     calibration : Calibration
@@ -42,3 +49,5 @@ class State:
     tuned: bool = True
     weighted: bool = False
     apart: bool = False
+    directed: bool | None = None
+    fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)

@@ -275,3 +275,33 @@ def coverage_interval(
     tail = (1 - level) / 2
     low, high = np.searchsorted(upto, (tail, 1 - tail))
     return int(low) / m, int(high) / m
+
+
+def far_below(
+    covered: np.ndarray, counts: np.ndarray, n_calib: int, alpha: float | Fraction
+) -> int | None:
+    """The class with the lowest coverage, if one is far below 1 - alpha; None if none is.
+
+    Far below is what the worst of all classes reaches by chance in 1 of 100 cases, and twice as
+    many misses as promised (or 0.1 more, where that is less).
+
+    Parameters
+    ----------
+    covered, counts : arrays (K,)
+        The coverage and the number of nodes of each class.
+
+    Examples
+    --------
+    >>> far_below(np.array([0.95, 0.60]), np.array([900, 100]), n_calib=500, alpha=0.1)
+    1
+    >>> far_below(np.array([0.95, 0.60]), np.array([900, 5]), n_calib=500, alpha=0.1)
+    """
+    level = float(check_alpha(alpha))
+    present = np.flatnonzero(counts)
+    chance = 1 - 2 * 0.01 / max(len(present), 1)
+    far = [
+        place
+        for place in present[1 - covered[present] > min(2 * level, level + 0.1)].tolist()
+        if covered[place] < coverage_interval(n_calib, int(counts[place]), alpha, level=chance)[0]
+    ]
+    return min(far, key=covered.__getitem__) if far else None

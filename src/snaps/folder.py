@@ -22,7 +22,7 @@ edges.parquet
 features.npz               instead of the column, rows in the order of the nodes: ``x``; or
                            ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; or what
                            ``scipy.sparse.save_npz`` writes
-features.npy               or a dense table, which stays on disk until it is used
+features.npy               or a dense table
 manifest.json              written by `write_folder`: which files belong together; whoever changes
                            one by hand deletes it
 =========================  ========================================================================

@@ -50,7 +50,9 @@ class Graph:
         (a DataFrame) are edges between ids: columns src and dst, or source and target, or the only
         two; with a column weight for a weighted graph.
     features : array (n, d), sparse (n, d), table, or None
-        The index of a DataFrame names the nodes and is matched to `ids`, or gives them.
+        The index of a DataFrame names the nodes and is matched to `ids`, or gives them. Features
+        are copied, but for an `np.memmap`: its file must stay as it is while the graph is used, as
+        the system ends a process that reads beyond the end of a truncated one (SIGBUS).
     num_nodes : int, optional
         Needed when neither a square matrix nor features tell.
     ids : array (n,), optional
@@ -156,7 +158,9 @@ class Graph:
             raise SnapsError("'edges' listed twice must have weights with a finite sum")
         if not self.directed:
             adjacency = sp.csr_array(adjacency.maximum(adjacency.T))
-        return _in_order_of(self.keys, scale_rows(adjacency))
+        adjacency = scale_rows(adjacency)
+        adjacency.eliminate_zeros()  # weights that are nothing compared with others of their row
+        return _in_order_of(self.keys, adjacency)
 
     @cached_property
     def keys(self) -> np.ndarray:

@@ -172,8 +172,11 @@ class Pooling:
                         engine, tuning, replace(plain, weights=weights, bias=bias)
                     )
                 one = fitted
-            score = self.score.tune(one.probabilities(rows), tuning, alpha, self.seed)
-            out.append(replace(one, score=score))
+            probs = one.probabilities(rows)
+            score = self.score.tune(probs, tuning, alpha, self.seed)
+            scores = score_table(score, probs, tuning.keys, self.seed)
+            own = scores[np.arange(len(tuning)), tuning.labels]
+            out.append(replace(one, score=score, tuning_scores=own))
         return out
 
     def _towards_others(
@@ -237,7 +240,10 @@ def _warn_unlike(tuning: Array, others: Array, many: bool) -> None:
 
 @dataclass(frozen=True)
 class FittedPooling:
-    """`Pooling` with everything chosen, and the labels that count as evidence."""
+    """`Pooling` with everything chosen, and the labels that count as evidence.
+
+    `tuning_scores` are those of the tuning nodes' labels, each by a fit that did not see it.
+    """
 
     score: Score
     seed: int
@@ -246,6 +252,7 @@ class FittedPooling:
     weights: dict[str, float]
     bias: np.ndarray = field(hash=False, compare=False)
     search: Search = _USUAL
+    tuning_scores: Array | None = field(default=None, hash=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         self.bias.flags.writeable = False

@@ -106,7 +106,9 @@ class Mixing:
             warn_untuned(n, f"lam={lam:.3g}, mu={mu:.3g}")
             return replace(fitted, lam=lam, mu=mu)
         lam, mu = self._choose(fitted.parts, rows, tuning, rank)
-        return replace(fitted, lam=lam, mu=mu)
+        fitted = replace(fitted, lam=lam, mu=mu)
+        scores = fitted.combine(dict(zip(fitted.parts, rows, strict=True)), tuning.keys)
+        return replace(fitted, tuning_scores=scores[np.arange(n), tuning.labels])
 
     def _choose(self, names: Iterable[str], rows: list[Array], tuning: Evidence, rank: int) -> Pair:
         """The first pair of the grid with the smallest sets; averaged, that of many resamples."""
@@ -153,7 +155,7 @@ def _mixtures(names: Iterable[str], pairs: Array) -> Array:
 
 @dataclass(frozen=True)
 class FittedMixing:
-    """`Mixing` with everything chosen."""
+    """`Mixing` with everything chosen, and the scores of the tuning nodes' labels."""
 
     score: Score
     seed: int
@@ -161,6 +163,7 @@ class FittedMixing:
     linked: Links | None
     lam: float
     mu: float
+    tuning_scores: Array | None = field(default=None, compare=False, repr=False)
 
     parts: Mapping[str, Part] = field(init=False, compare=False, repr=False)
     weights: Mapping[str, float] = field(init=False, compare=False, repr=False)

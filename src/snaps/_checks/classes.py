@@ -293,6 +293,8 @@ def check_groups(groups: Any, num_nodes: int) -> list[Any]:
     else:
         listed = has(groups, "tolist") and not is_tensor(groups)
         array = groups if listed else as_array(groups, "groups")
+        if getattr(array, "ndim", 1) == 2 and array.shape[1] == 1:
+            array = array[:, 0]
         if getattr(array, "ndim", 1) != 1:
             raise SnapsError(f"'groups' must have shape ({num_nodes},), got {array.shape}")
         values = array.tolist()

@@ -274,6 +274,12 @@ def row_ids(value: Any, name: str) -> np.ndarray | None:
 # -- columns ---------------------------------------------------------------------------------------
 
 
+def column_names(probs: Any) -> list[Any] | None:
+    """The names of the columns of probabilities, if they have any."""
+    named = names_of(probs)
+    return None if named is None else named.columns
+
+
 def class_order(probs: Any, labels: Any, classes: Any) -> Any:
     """The classes in the order that the columns of `probs` are to have; None if nothing tells.
 
@@ -371,4 +377,5 @@ def align_table(probs: Any, graph: Graph | None, classes: Any) -> Any:
     table = as_array(named.value if order is None else named.take(order), "probs")
     if named.columns is None or classes is None:
         return table
-    return table[:, match_columns(named.columns, np.asarray(classes))]
+    order = match_columns(named.columns, np.asarray(classes))
+    return table if _counts(order) else table[:, order]

@@ -276,6 +276,7 @@ def calibrate_folder(
     logits: bool,
 ) -> Estimator:
     """Calibrate on the nodes with role calib."""
+    from snaps._checks.named import named_columns
     from snaps._errors import SnapsError
     from snaps._progress import shown, stage
 
@@ -287,7 +288,7 @@ def calibrate_folder(
     tune, known = data.tuning_and_known(estimator.uses_evidence)
     with stage("calibration"), shown():
         return estimator.calibrate(
-            data.graph, data.probs, data.labels, calib,
+            data.graph, named_columns(data.probs, data.classes), data.labels, calib,
             tune if estimator.scorer().needs_tuning else None,
             logits=logits, known_nodes=known if estimator.uses_evidence else None,
             groups=data.columns[group_by] if group_by else None, classes=class_names(data, classes),

@@ -100,29 +100,23 @@ def summarise(estimator: Estimator, data: Folder, sets: PredictionSets, out: str
 def _weakest(truth: Evaluation, labels: np.ndarray, alpha: float) -> dict[str, Any] | None:
     """The class with the lowest coverage, if that is far below 1 - alpha; else None.
 
-    Far below is what the worst of all classes reaches by chance in 1 of 100 cases, and twice as
-    many misses as promised (or 0.1 more, where that is less). A threshold per class or group
-    promises something else.
+    A threshold per class or group promises something else.
     """
     import numpy as np
 
-    from snaps.calibration import coverage_interval
+    from snaps.calibration import far_below
 
     if truth["coverage_interval"] is None:
         return None
     names, counts = np.unique(labels, return_counts=True)
-    covered = {name: truth["class_coverage"][name] for name in names.tolist()}
-    sizes = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    far = []
-    for name, coverage in covered.items():
-        level = 1 - 2 * 0.01 / len(covered)
-        low, _ = coverage_interval(truth["n_calib"], sizes[name], alpha, level=level)
-        if coverage < low and 1 - coverage > min(2 * alpha, alpha + 0.1):
-            far.append(name)
-    if not far:
+    covered = np.array([truth["class_coverage"][name] for name in names.tolist()])
+    place = far_below(covered, counts, truth["n_calib"], alpha)
+    if place is None:
         return None
-    weakest = min(far, key=covered.__getitem__)
-    return {"class": weakest, "coverage": covered[weakest], "nodes": sizes[weakest]}
+    return {
+        "class": names[place].item(), "coverage": covered[place].item(),
+        "nodes": counts[place].item(),
+    }  # fmt: skip
 
 
 def _to_evaluate(estimator: Estimator, data: Folder, nodes: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from snaps._base import Estimator
 from snaps._checks import (
+    check_disjoint,
     check_integer,
     check_labels,
     check_nodes,
@@ -23,6 +24,7 @@ from snaps._inputs import Inputs
 from snaps._parts import Similar
 from snaps._randomness import locate_keys
 from snaps._roles import Roles, read_nodes
+from snaps._state import State
 from snaps.graph import Graph
 from snaps.scorers import ETA_GRID, Mixing
 from snaps.similarity import similarity_graph
@@ -214,6 +216,75 @@ class EmbeddedSNAPS(Estimator):
             known_nodes=known_nodes, reference=reference, groups=groups,
         )  # fmt: skip
 
+    def recalibrate(
+        self,
+        graph: Any,
+        probs: Any,
+        labels: Any = None,
+        nodes: Any = None,
+        similarity: Any = None,
+        logits: bool = False,
+        *,
+        reference: Any = None,
+        **options: Any,
+    ) -> Self:
+        """Go on with more items, or with outputs of the classifier made again.
+
+        Items are found by position, or by the ids of a `Graph`: new ones must come last among
+        those that calibrate or are predicted.
+
+        Parameters
+        ----------
+        graph : array (n, d), or Graph with features
+            The features of all items.
+        probs, labels, nodes, similarity, logits, options : see `snaps.SNAPS.recalibrate`
+        reference : array of positions, mask (n,), or ids where these are strings; optional
+            Where the reference is now, if `calibrate` got one. By default at the positions of
+            before; `join` puts it behind the items, so with more items it must be given again.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> random = np.random.default_rng(0)
+        >>> labels = random.integers(3, size=300)
+        >>> features = np.eye(3)[labels] + random.random((300, 3))
+        >>> others = np.eye(3)[random.integers(3, size=50)] + random.random((50, 3))
+        >>> *early, reference = join(features[:200], features[:200], labels[:200], others, others)
+        >>> cp = EmbeddedSNAPS(alpha=0.1)
+        >>> items = np.arange(100)
+        >>> cp = cp.calibrate(*early, items, logits=True, reference=reference)
+        >>> more, probs, _, reference = join(features, features, labels, others, others)
+        >>> cp = cp.recalibrate(more, probs, logits=True, reference=reference)
+        >>> len(cp.predict_set())
+        200
+        """
+        state, items = self._calibrated(), _items(graph)
+        if reference is not None:
+            if similarity is not None:
+                raise SnapsError("'reference' must not be given beside 'similarity', got both")
+            state = _referring_to(read_nodes(items, reference, "reference"), items, state)
+        return self._recalibrate(state, items, probs, labels, nodes, similarity, logits, **options)
+
+
+def _referring_to(reference: np.ndarray, items: Graph, state: State) -> State:
+    """A state whose reference is at these positions of the items."""
+    roles = state.roles
+    if not len(roles.reference):
+        raise SnapsError("'reference' must be left out, as it was to calibrate")
+    for whose, used in (
+        ("calibration", roles.calib),
+        ("tuning", roles.tuning),
+        ("known", roles.known),
+    ):
+        places = locate_keys(items.keys, used.keys)[0]
+        check_disjoint(reference, "reference", places, f"the {whose} nodes", items.ids)
+    prints = {name: each for name, each in state.fingerprints.items() if name != "reference"}
+    roles = replace(roles, reference=items.keys[reference])
+    return replace(state, roles=roles, fingerprints=prints)
+
 
 def _items(features: Any) -> Graph:
     """Items as a graph without links."""
@@ -244,7 +315,8 @@ def join(
     features, probs, labels : arrays (n + r, ...)
         The items keep their positions. The labels of the reference are unknown: -1.
     reference : array (r,)
-        Positions n, n + 1, ... for `EmbeddedSNAPS.calibrate`.
+        Positions n, n + 1, ... for `EmbeddedSNAPS.calibrate`, and for `recalibrate` where there
+        are other items.
 
     Examples
     --------

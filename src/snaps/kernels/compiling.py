@@ -21,7 +21,7 @@ except ValueError as error:
     raise SnapsError(
         f"the environment must have settings that Numba takes, got {' '.join(given)}: {error}"
     ) from error
-if getattr(numba.config, "DISABLE_JIT"):  # noqa: B009 - which its type stubs lack
+if getattr(numba.config, "DISABLE_JIT", False):
     raise SnapsError(
         "NUMBA_DISABLE_JIT must be 0 or unset, "
         f"got {os.environ.get('NUMBA_DISABLE_JIT')}: loops must be compiled"

@@ -38,6 +38,11 @@ def placed(folder: str | os.PathLike[str] | None = None) -> Iterator[None]:
         _folder.reset(token)
 
 
+def is_placed() -> bool:
+    """Whether large tables lie in files."""
+    return _folder.get() is not None
+
+
 def is_large(shape: tuple[int, ...], itemsize: int = 8) -> bool:
     """Whether a table of this shape is made in blocks."""
     least = LARGE if _folder.get() is None else BLOCK

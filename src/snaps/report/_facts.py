@@ -320,13 +320,18 @@ def _sizes(mask: np.ndarray, truth: np.ndarray) -> Sizes | None:
 
 
 def _basic(subject: Subject, truth: np.ndarray) -> Sizes | None:
-    """Sets of the basic score alone, calibrated on the same nodes; None where it is the method."""
+    """Sets of the basic score alone, calibrated on the same nodes.
+
+    None where it is the method, or where not all of these nodes are in the graph.
+    """
     state, inputs = subject.state, subject.inputs
     if len(state.scorer.parts) == 1 or state.apart:
         return None
     calib = state.calibration
-    scores = inputs.get(Own(state.scorer.score, state.scorer.seed))
     places = inputs.positions(state.roles.calib.keys)
+    if len(places) < len(calib):  # the threshold was kept from a graph that had them
+        return None
+    scores = inputs.get(Own(state.scorer.score, state.scorer.seed))
     plain = Calibration(
         scores[places, calib.labels],
         calib.labels,

@@ -31,6 +31,7 @@ from snaps.graph import Graph
 from snaps.pooling import Pooling
 from snaps.scorers import Mixing
 from snaps.scores import Score
+from snaps.spark._told import told
 
 __all__ = ["Prediction", "predict_sets"]
 
@@ -92,7 +93,7 @@ class Prediction:
         >>> with snaps.spark.predict_sets(spark, nodes, edges) as found:  # doctest: +SKIP
         ...     found.sets.show()
         """
-        with self.inputs.naming("cannot make sets"):
+        with told("cannot make sets"):
             return self.make()
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -109,7 +110,7 @@ class Prediction:
         check_path(path)
         place = os.fspath(path)
         try:
-            with self.inputs.naming(f"cannot write {shown(place)}"):
+            with told(f"cannot write {shown(place)}"):
                 self.sets.write.mode("errorifexists").parquet(place)
         finally:
             self.inputs.release()

@@ -33,6 +33,23 @@ def check_edges(tables: Tables) -> tuple[int, bool]:
     return int(counts["all"]), bool(counts["apart"])
 
 
+def check_ends(tables: Tables) -> None:
+    """Refuse an edge to a node that is not there, whether or not its scores are needed."""
+    from pyspark.sql import functions as F
+
+    ids = tables.nodes.select("id")
+    ends = tables.edges.select(F.explode(F.array("src", "dst")).alias("id")).distinct()
+    with tables.reading("src"):
+        (lost,) = ends.join(ids, "id", "left_anti").agg(F.min("id")).first()
+        if lost is None:
+            return
+        at_source = tables.edges.where(F.col("src") == lost).limit(1).count()
+    raise SnapsError(
+        f"{tables.title('src' if at_source else 'dst')} must name nodes of the graph, "
+        f"got {plainly(lost)}"
+    )
+
+
 def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
     """The number of nodes, of classes and of features."""
     from pyspark.sql import functions as F

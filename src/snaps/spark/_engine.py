@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
-from snaps._checks import check_flag, plainly
+from snaps._checks import check_flag
 from snaps._errors import SnapsError
 from snaps._evidence import Keys
 from snaps._parts import Array, Links, Mean, Part, Probs, Similar
@@ -28,7 +27,7 @@ from snaps._randomness import (
 )
 from snaps.spark import _links
 from snaps.spark._batches import features_of, keys_of, pieces, unpacked
-from snaps.spark._checked import check_edges, check_nodes
+from snaps.spark._checked import check_edges, check_ends, check_nodes
 from snaps.spark._columns import Tables
 from snaps.spark._rows import Candidates, RowMaker, is_plain
 from snaps.spark._told import told
@@ -77,6 +76,7 @@ class SparkInputs:
         self._logits = check_flag(logits, "logits")
         self._num_edges, self._linked = check_edges(tables)
         self.num_nodes, self.num_classes, self._width = check_nodes(tables, self._logits)
+        check_ends(tables)
         self.nodes = self.nodes.coalesce(self._tasks())
         from pyspark.sql import functions as F
 
@@ -163,7 +163,7 @@ class SparkInputs:
         # Their links may well be more than average.
         asked = Asked(nodes, links, min(4 * len(self._ids) / self.num_nodes, 1.0))
         try:
-            with self.naming("cannot make scores"):
+            with told("cannot make scores"):
                 found = self.all(parts, finish, schema, asked).toArrow()
         finally:
             self.release()
@@ -427,33 +427,6 @@ class SparkInputs:
                 chosen = smallest(seed, keys, stream, count)
                 return found.take(pa.array(chosen[np.argsort(keys[chosen])]))
             share *= 2
-
-    # -- errors ---------------------------------------------------------------------------------
-
-    @contextmanager
-    def naming(self, otherwise: str = "") -> Iterator[None]:
-        """Errors of the executors in one line; an end of an edge that is no node by its name."""
-        try:
-            with told(otherwise):
-                yield
-        except SnapsError as error:
-            if str(error).startswith(_links.NO_NODE):
-                self._name_missing(error)
-            raise
-
-    def _name_missing(self, error: SnapsError) -> None:
-        from pyspark.sql import functions as F
-
-        ids = self.tables.nodes.select("id")
-        for name in ("src", "dst"):
-            ends = self.tables.edges.select(F.col(name).alias("id"))
-            with self.tables.reading(name):
-                lost = ends.join(ids, "id", "left_anti").first()
-            if lost is not None:
-                raise SnapsError(
-                    f"{self.tables.title(name)} must name nodes of the graph, "
-                    f"got {plainly(lost['id'])}"
-                ) from error
 
 
 def _link(column: Any, seed: int) -> Any:

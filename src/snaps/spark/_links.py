@@ -24,7 +24,6 @@ from snaps.spark._rows import split_parts
 
 MEANS, FIRST, SECOND = 0, 1, 2  # what a row says: a mean, sums over links, sums over their links
 SENT = "dst long, hop int, count long, sums binary"
-NO_NODE = "edges must end at nodes, got an end that is none:"
 
 Rows = tuple[np.ndarray, Array]  # links in ascending order, and their rows
 
@@ -45,7 +44,10 @@ def sender(hop: int, heavy: Rows, schema: Any) -> Callable[[Any, Any], Any]:
         place = np.minimum(np.searchsorted(links, src), max(len(links) - 1, 0))
         missing = np.flatnonzero(links[place] != src) if len(links) else np.arange(len(src))
         if len(missing):
-            raise SnapsError(f"{NO_NODE} {src[missing[0]]}")
+            raise SnapsError(
+                "the tables must give the same rows whenever they are read, got an edge to no "
+                "node the second time: persist or write them first"
+            )
         if np.abs(table).max() > LARGEST:
             raise SnapsError(f"'score' must give scores of at most {LARGEST:g} for links to share")
         apart = src != dst

@@ -19,6 +19,7 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from snaps._checks import shown
+from snaps._checks.features import check_features
 from snaps._errors import SnapsError, require
 from snaps._files import unreadable
 from snaps._manifest import FEATURE_FILES
@@ -183,14 +184,14 @@ def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
 def _feature_frame(spark: Any, root: Path) -> Any:
     columns = Columns(root / "nodes.parquet")
     ids = columns.ids("id")
-    table = read_features(root, columns, len(ids))
+    # As the floats that the local engine makes of them: Spark has no half precision, no unsigned
+    # integers and one byte order.
+    table = check_features(read_features(root, columns, len(ids)))
     if not sp.issparse(table):
         values = pa.array(np.ascontiguousarray(table).reshape(-1))
         offsets = np.arange(len(ids) + 1) * table.shape[1]
         column: Any = pa.LargeListArray.from_arrays(pa.array(offsets), values)
     else:
-        table = sp.csr_array(table)
-        table.sum_duplicates()
         offsets = pa.array(table.indptr.astype(np.int64))
         indices = pa.LargeListArray.from_arrays(offsets, pa.array(table.indices.astype(np.int64)))
         values = pa.LargeListArray.from_arrays(offsets, pa.array(table.data))

@@ -1,0 +1,427 @@
+"""Inputs that carry names are matched by them or refused, never taken by position."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from torch_geometric.data import Data
+
+import fuzz_names
+import small
+import snaps
+from small import complaint, noted
+from snaps import metrics
+from snaps.folder import read_folder, write_folder
+from snaps.models import smoothed_regression
+
+CLASSES = np.array(["AI", "DB", "DM", "IR"])
+POSITIONS = "set its index to the ids, or pass .to_numpy() for rows in the graph's order"
+
+
+@pytest.fixture(scope="module")
+def papers():
+    """A graph of papers as arrays in order, and as a user of pandas has it: in any order."""
+    data = snaps.datasets.make_graph(600, 4, seed=1)
+    ids = np.array([f"paper-{(7 * i) % 600:05}" for i in range(600)])
+    probs = smoothed_regression(data.graph, data.labels, np.arange(60))
+    graph = snaps.Graph(data.graph.adjacency, data.graph.features, ids=ids)
+    frame = pd.DataFrame(probs, index=ids, columns=CLASSES)[["DB", "DM", "AI", "IR"]]
+    frame = frame.sample(frac=1, random_state=1)
+    labels = pd.Series(CLASSES[data.labels], index=ids).sample(frac=1, random_state=2)
+    role = pd.Series(["train"] * 60 + ["calib"] * 200 + ["test"] * 340, index=ids)
+    role = role.sample(frac=1, random_state=3)
+    return graph, probs, CLASSES[data.labels], frame, labels, role
+
+
+def calibrated(papers, probs=None, labels=None, nodes=None, method=None, **options):
+    graph, _, _, frame, series, role = papers
+    return (method or snaps.SNAPS(0.1)).calibrate(
+        graph,
+        frame if probs is None else probs,
+        series if labels is None else labels,
+        role == "calib" if nodes is None else nodes,
+        **options,
+    )
+
+
+def same_sets(one, two):
+    assert one.ids.tolist() == two.ids.tolist() and one.classes.tolist() == two.classes.tolist()
+    assert (one.mask == two.mask).all()
+
+
+@pytest.mark.parametrize("method", [snaps.SplitConformal, snaps.DAPS, snaps.SNAPS, snaps.Pooled])
+def test_shuffled_columns_and_rows_give_the_sets_of_arrays_in_order(papers, method):
+    graph, probs, labels, _, series, role = papers
+    expected = method(0.1).calibrate(graph, probs, labels, np.arange(60, 260), classes=CLASSES)
+    test = np.arange(260, 600)
+    cp = calibrated(papers, method=method(0.1))
+    assert cp.classes_.tolist() == CLASSES.tolist()
+    same_sets(cp.predict_set(test), expected.predict_set(test))
+    mask = role == "test"
+    same_sets(cp.predict_set(mask), expected.predict_set(test))
+    assert (cp.predict_p(mask) == expected.predict_p(test)).all()
+    assert dict(cp.evaluate(series, mask)) == dict(expected.evaluate(labels, test))
+
+
+def test_the_seed_of_all_this(papers):
+    """Columns DB, DM, AI, IR that were read as AI, DB, DM, IR gave sets twice as large."""
+    graph, _, labels, frame, _, _ = papers
+    unnamed = frame.loc[graph.ids].to_numpy()
+    message = complaint(snaps.SNAPS(0.1).calibrate, graph, unnamed, labels, np.arange(60, 260))
+    assert message == (
+        "'classes' must be given where 'labels' are strings, got None and "
+        "['AI', 'DB', 'DM', 'IR']: pass classes=[...] (--classes) in the order of the columns of "
+        "probs, or name the columns"
+    )
+
+
+SPELLINGS = {
+    "prefixed": lambda frame: frame.add_prefix("p_"),
+    "with a column of ids": lambda frame: frame.reset_index(names="id"),
+    "polars": lambda frame: pl.from_pandas(frame.reset_index(names="id")),
+    "Arrow": lambda frame: pa.table(frame.reset_index(names="id")),
+    "Float64": lambda frame: frame.convert_dtypes(),
+    "a dict of lists": lambda frame: dict(
+        zip(frame.index, frame[CLASSES].to_numpy().tolist(), strict=False)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spellings_of_probabilities(papers, name):
+    spelled = SPELLINGS[name](papers[3])
+    options = {"classes": CLASSES} if isinstance(spelled, dict) else {}
+    cp = calibrated(papers, spelled, **options)
+    same_sets(cp.predict_set(), calibrated(papers).predict_set())
+
+
+def test_the_order_of_classes(papers):
+    labels = papers[4]
+    ordered = labels.astype(pd.CategoricalDtype(["IR", "DB", "AI", "DM", "XX"]))
+    assert calibrated(papers, labels=ordered).classes_.tolist() == ["IR", "DB", "AI", "DM"]
+    assert calibrated(papers, classes=CLASSES[::-1]).classes_.tolist() == ["IR", "DM", "DB", "AI"]
+    codes = labels.map(dict(zip(CLASSES, [10, 2, 30, 1], strict=True)))
+    frame = papers[3].rename(columns=dict(zip(CLASSES, ["10", "2", "30", "1"], strict=True)))
+    assert calibrated(papers, frame, codes).classes_.tolist() == [1, 2, 10, 30]
+    assert calibrated(papers, frame, codes.astype(str)).classes_.tolist() == ["1", "10", "2", "30"]
+    truth = labels == "AI"
+    pair = pd.DataFrame({True: papers[3]["AI"], False: 1 - papers[3]["AI"]})
+    assert calibrated(papers, pair, truth).classes_.tolist() == [0, 1]
+
+
+REFUSED = {
+    "another class": (
+        lambda frame: {"probs": frame.rename(columns={"AI": "ML"})},
+        "'labels' must be among the classes ['DB', 'DM', 'IR', 'ML'], got 'AI' at node",
+    ),
+    "other classes": (
+        lambda frame: {"probs": frame, "classes": ["AI", "DB", "DM", "ML"]},
+        "'probs' must have a column for each class, got none for 'ML' among",
+    ),
+    "a column twice": (
+        lambda frame: {"probs": frame.set_axis(["DB", "DM", "AI", "AI"], axis=1)},
+        "'classes' must be unique, got 'AI' twice or more",
+    ),
+    "an unknown node": (
+        lambda frame: {"probs": frame.rename(index={"paper-00042": "paper-42"})},
+        f"the index of 'probs' must be ids of the graph's nodes, got 'paper-42': {POSITIONS}",
+    ),
+    "a node less": (
+        lambda frame: {"probs": frame.drop("paper-00042")},
+        "the index of 'probs' must hold every node, got none for paper-00042",
+    ),
+    "a node twice": (
+        lambda frame: {"probs": pd.concat([frame, frame.iloc[5:6]])},
+        "the index of 'probs' must not repeat an id, got",
+    ),
+    "ids of another kind": (
+        lambda frame: {"probs": frame.set_axis(np.arange(600)[::-1])},
+        f"the index of 'probs' must be ids of the graph's nodes, got '599': {POSITIONS}",
+    ),
+    "an unknown key": (
+        lambda frame: {"probs": frame, "labels": {"paper-1": "AI"}},
+        "the keys of 'labels' must be ids of the graph's nodes, got 'paper-1'",
+    ),
+    "groups of some": (
+        lambda frame: {"probs": frame, "groups": pd.Series("x", index=frame.index[1:])},
+        "the index of 'groups' must hold every node, got none for",
+    ),
+    "a mask of some": (
+        lambda frame: {"probs": frame, "nodes": pd.Series(True, index=frame.index[1:])},
+        "the index of 'nodes' must hold every node, got none for",
+    ),
+    "a table of nodes": (
+        lambda frame: {"probs": frame, "nodes": frame},
+        "'nodes' must be a list of nodes or a mask, got",
+    ),
+    "rows with names of their own": (
+        lambda frame: {"probs": dict(frame.iterrows())},
+        "'probs' must map nodes to lists of numbers, got a Series",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_names_that_do_not_match(papers, name):
+    make, message = REFUSED[name]
+    assert complaint(calibrated, papers, **make(papers[3])).startswith(message)
+
+
+def test_labels_of_the_nodes_that_need_them(papers):
+    role, series = papers[5], papers[4]
+    some = series[role[series.index] == "calib"]
+    same_sets(calibrated(papers, labels=some).predict_set(), calibrated(papers).predict_set())
+    same_sets(calibrated(papers, labels=dict(some)).predict_set(), calibrated(papers).predict_set())
+
+
+def test_groups_by_id(papers):
+    graph, *_ = papers
+    groups = pd.Series(np.where(np.arange(600) % 3, "north", "south"), index=graph.ids)
+    expected = calibrated(papers, groups=groups.to_numpy())
+    cp = calibrated(papers, groups=groups.sample(frac=1, random_state=9))
+    same_sets(cp.predict_set(), expected.predict_set())
+    same_sets(calibrated(papers, groups=dict(groups)).predict_set(), expected.predict_set())
+    sets = cp.predict_set()
+    shuffled = groups.sample(frac=1, random_state=4)
+    assert metrics.coverage(sets, papers[4]) == metrics.coverage(sets, papers[2])
+    found = metrics.group_coverage(sets, papers[4], shuffled)
+    assert found == metrics.group_coverage(sets, papers[2], groups.to_numpy())
+    message = complaint(metrics.coverage, sets, papers[4].drop(sets.ids[0]))
+    assert message == f"the index of 'labels' must hold every node, got none for {sets.ids[0]}"
+
+
+def test_a_default_index_names_nothing(papers):
+    graph, probs, labels, *_ = papers
+    expected = calibrated(papers).predict_set()
+    frame = pd.DataFrame(probs, columns=CLASSES)
+    same_sets(calibrated(papers, frame, pd.Series(labels)).predict_set(), expected)
+    # ... unless the ids are the same numbers in another order: nobody can know which is meant.
+    other = snaps.Graph(graph.adjacency, ids=np.random.default_rng(0).permutation(600))
+    message = complaint(snaps.DAPS(0.1).calibrate, other, frame, labels, np.arange(60, 260))
+    assert message == (
+        "'probs' must have the graph's ids as its index, got the default one, and the ids are the "
+        f"same numbers in another order: {POSITIONS}"
+    )
+
+
+def test_integers_of_pandas_may_be_positions_or_ids(papers):
+    graph, probs, labels, *_ = papers
+    other = snaps.Graph(graph.adjacency, ids=np.arange(600)[::-1])
+    given = snaps.DAPS(0.1).calibrate, other, probs, labels
+    message = complaint(*given, pd.Index(np.arange(200)), classes=CLASSES)
+    assert message == (
+        "'nodes' must be positions or ids, got integers of a pandas Index, which may be either: "
+        "pass graph.index(...) for ids, .to_numpy() for positions"
+    )
+    numbered = snaps.Graph(graph.adjacency)
+    cp = snaps.DAPS(0.1).calibrate(
+        numbered, probs, labels, pd.Index(np.arange(200)), classes=CLASSES
+    )
+    assert len(cp.calib_nodes_) == 100
+
+
+def test_an_index_in_another_order_without_ids(papers):
+    """The nodes of a graph without ids are numbered, and tables may be shuffled all the same."""
+    graph, probs, labels, *_ = papers
+    numbered = snaps.Graph(graph.adjacency, graph.features)
+    given = numbered, probs, labels, np.arange(60, 260)
+    expected = snaps.SNAPS(0.1).calibrate(*given, classes=CLASSES).predict_set()
+    frame = pd.DataFrame(probs, columns=CLASSES).sample(frac=1, random_state=1)
+    series = pd.Series(labels).sample(frac=1, random_state=2)
+    cp = snaps.SNAPS(0.1).calibrate(numbered, frame, series, np.arange(60, 260))
+    same_sets(cp.predict_set(), expected)
+
+
+def test_without_a_graph_probabilities_name_the_nodes(papers):
+    graph, probs, labels, frame, series, role = papers
+    cp = snaps.SplitConformal(0.1).calibrate(None, frame, series, role == "calib")
+    expected = snaps.SplitConformal(0.1).calibrate(
+        graph, probs, labels, np.arange(60, 260), classes=CLASSES
+    )
+    test = graph.ids[260:]
+    same = cp.predict_set(test)
+    assert (same.mask == expected.predict_set(test).mask).all()
+    assert cp.evaluate(series, test)["coverage"] == expected.evaluate(labels, test)["coverage"]
+    # An array names nobody, so that an index could only be taken by position.
+    given = snaps.SplitConformal(0.1).calibrate, None, probs, series, np.arange(60, 260)
+    message = complaint(*given, classes=CLASSES)
+    assert message.startswith("'labels' must have the default index where neither graph nor probs")
+
+
+@pytest.mark.parametrize("labels", [np.arange(60) % 3 + 1, np.arange(60) % 3 - 5])
+def test_integers_that_are_no_columns(labels):
+    message = complaint(snaps.SplitConformal(0.2).calibrate, None, small.PROBS, labels, small.CALIB)
+    assert "must lie from 0 to 2" in message and "pass classes=[...] (--classes)" in message
+
+
+# ---- Recalibrating -------------------------------------------------------------------------------
+
+
+def test_recalibrating_matches_classes_by_name(papers):
+    graph, probs, _, frame, *_ = papers
+    expected = calibrated(papers).predict_set()
+    order = [2, 0, 3, 1]
+    for given, options in (
+        (frame[["IR", "AI", "DB", "DM"]].sample(frac=1, random_state=5), {}),
+        (frame.add_prefix("p_"), {}),
+        (probs, {}),
+        (probs[:, order], {"classes": CLASSES[order]}),
+    ):
+        same_sets(calibrated(papers).recalibrate(graph, given, **options).predict_set(), expected)
+    cp = calibrated(papers)
+    message = complaint(cp.recalibrate, graph, frame.rename(columns={"AI": "ML"}))
+    assert message.startswith("'probs' must have a column for each class, got none for 'AI' among")
+    message = complaint(cp.recalibrate, graph, probs, classes=["AI", "DB", "DM", "ML"])
+    assert message.startswith("'probs' must have a column for each class, got none for 'IR' among")
+    message = complaint(cp.recalibrate, graph, frame.assign(ML=0.0))
+    assert message.startswith("'probs' must have one column per class")
+    same_sets(cp.predict_set(), expected)
+
+
+def test_twelve_classes_sorted_as_text():
+    """p_0, p_1, p_10, p_11, p_2, ...: as text is not as numbers."""
+    random = np.random.default_rng(3)
+    probs = random.dirichlet(np.ones(12), 200)
+    labels = np.array([random.choice(12, p=row) for row in probs])
+    cp = snaps.SplitConformal(0.1).calibrate(None, probs, labels, np.arange(100))
+    expected = cp.predict_set()
+    frame = pd.DataFrame(probs, columns=[f"p_{y}" for y in range(12)])
+    frame = frame[sorted(frame.columns)]
+    same_sets(cp.recalibrate(None, frame).predict_set(), expected)
+    same_sets(
+        cp.recalibrate(None, frame.rename(columns=lambda c: int(c[2:]))).predict_set(), expected
+    )
+
+
+# ---- Graphs --------------------------------------------------------------------------------------
+
+LINKS = pd.DataFrame({"source": ["ann", "bob"], "target": ["bob", "cleo"], "weight": [1.0, 2.0]})
+EDGES = {
+    "source and target": LINKS,
+    "src and dst": LINKS.set_axis(["src", "dst", "weight"], axis=1),
+    "two columns": LINKS[["source", "target"]].set_axis(["a", "b"], axis=1),
+    "columns in another order": LINKS[["weight", "target", "source"]],
+    "polars": pl.from_pandas(LINKS),
+    "Arrow": pa.table(LINKS),
+    "a dict": LINKS.to_dict("list"),
+    "an array": LINKS[["source", "target"]].to_numpy().T,
+    "lists": [["ann", "bob"], ["bob", "cleo"]],
+}
+
+
+@pytest.mark.parametrize("edges", EDGES.values(), ids=list(EDGES))
+def test_edges_between_names(edges):
+    graph = snaps.Graph(edges, ids=["cleo", "ann", "bob"])
+    assert graph.adjacency.toarray().tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+    message = complaint(snaps.Graph, edges, ids=["cleo", "ann", "dora"])
+    assert message == "'edges' must name nodes of the graph, got bob"
+    message = complaint(snaps.Graph, edges)
+    assert message == "'ids' must be given for edges between ids, got None and 'ann'"
+
+
+def test_edges_with_weights_and_integer_ids():
+    graph = snaps.Graph(LINKS, ids=["cleo", "ann", "bob"], weighted=True)
+    assert graph.adjacency.toarray().tolist() == [[0, 0, 2], [0, 0, 1], [2, 1, 0]]
+    numbers = pd.DataFrame([[10, 20], [20, 30], [20, 10]])
+    graph = snaps.Graph(numbers, ids=[30, 10, 20])
+    assert graph.adjacency.toarray().tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+    assert snaps.Graph(pd.DataFrame([[0, 1], [1, 2], [1, 3]])).num_nodes == 4
+    message = complaint(snaps.Graph, pd.DataFrame([[0, 1], [1, 2]]))
+    assert message.startswith("'edges' as a table must have columns src and dst, got two rows")
+    message = complaint(snaps.Graph, LINKS.rename(columns={"source": "who"}), ids=["ann"])
+    assert message.endswith("or two columns, got ['who', 'target', 'weight']")
+
+
+def test_features_by_id():
+    table = pd.DataFrame([[0.0], [1.0], [2.0]], index=["ann", "bob", "cleo"])
+    ids = ["cleo", "ann", "bob"]
+    assert snaps.Graph(LINKS, table, ids=ids).features.ravel().tolist() == [2, 0, 1]
+    assert snaps.Graph(LINKS, dict(table[0].map(lambda x: [x])), ids=ids).features[0, 0] == 2
+    assert snaps.Graph(LINKS, table).ids.tolist() == ["ann", "bob", "cleo"]
+    links = [[0, 1], [1, 2]]
+    numbered = pd.DataFrame([[2.0], [0.0], [1.0]], index=[2, 0, 1])
+    assert snaps.Graph(links, numbered).features.ravel().tolist() == [0, 1, 2]
+    message = complaint(snaps.Graph, links, numbered.set_axis([2, 0, 7]))
+    assert (
+        message == f"the index of 'features' must be ids of the graph's nodes, got 7: {POSITIONS}"
+    )
+    message = complaint(snaps.Graph, LINKS, table.drop("bob"), ids=ids)
+    assert message == "the index of 'features' must hold every node, got none for bob"
+
+
+def test_networkx():
+    graph = nx.Graph([("cleo", "ann"), ("ann", "bob")])
+    table = pd.DataFrame([[0.0], [1.0], [2.0]], index=["ann", "bob", "cleo"])
+    made = snaps.Graph.from_networkx(graph, table)
+    assert made.ids.tolist() == ["cleo", "ann", "bob"] and made.features.ravel().tolist() == [
+        2,
+        0,
+        1,
+    ]
+    graph = nx.Graph([((0, 1), (1, 1)), ((1, 1), (2, 0))])
+    made = snaps.Graph.from_networkx(graph)
+    probs = {(2, 0): [0.9, 0.1], (0, 1): [0.2, 0.8], (1, 1): [0.5, 0.5]}
+    cp, _ = noted(
+        snaps.DAPS(0.4, weight=0.0, score=snaps.THR()).calibrate, made, probs, {(2, 0): 0}, [2]
+    )
+    assert cp.scores_[0].round(6).tolist() == [0.8, 0.2]  # of (0, 1), the first
+
+
+def test_pyg():
+    data = Data(edge_index=[[0], [1]])
+    message = complaint(snaps.SNAPS().calibrate, data, small.PROBS, small.LABELS, small.CALIB)
+    assert message.endswith("got Data: snaps.Graph.from_pyg(data) makes one")
+
+
+# ---- Elsewhere -----------------------------------------------------------------------------------
+
+
+def test_splits_and_advice_by_name(papers):
+    graph, probs, labels, frame, series, role = papers
+    methods = {"SNAPS": snaps.SNAPS(0.1), "APS": snaps.SplitConformal(0.1)}
+    pool = np.arange(60, 600)
+    expected = snaps.evaluate_splits(methods, graph, probs, labels, pool, 200, 20, classes=CLASSES)
+    found = snaps.evaluate_splits(methods, graph, frame, series, role != "train", 200, 20)
+    for name in methods:
+        assert (found[name]["coverage"] == expected[name]["coverage"]).all()
+    given = 60 + np.arange(300)
+    advice = snaps.advise(graph, frame, series, graph.ids[given], alpha=0.1, methods=methods)
+    other = snaps.advise(graph, probs, labels, given, alpha=0.1, methods=methods, classes=CLASSES)
+    assert advice.rows == other.rows
+
+
+def test_writing_a_folder_by_name(papers, tmp_path):
+    graph, probs, labels, frame, series, role = papers
+    write_folder(tmp_path / "g", graph, frame, series, role)
+    found = read_folder(tmp_path / "g")
+    assert found.classes.tolist() == CLASSES.tolist()
+    assert (found.probs == probs).all() and (found.labels == labels).all()
+    assert (found.graph.ids[found.nodes("calib")] == graph.ids[60:260]).all()
+
+
+def test_training_by_name(papers):
+    graph = papers[0]
+    codes = pd.Series(papers[2], index=graph.ids).map({y: i for i, y in enumerate(CLASSES)})
+    shuffled = codes.sample(frac=1, random_state=1)
+    expected = smoothed_regression(graph, codes.to_numpy(), np.arange(60))
+    assert (smoothed_regression(graph, shuffled, graph.ids[:60]) == expected).all()
+
+
+def test_a_confidence_level_by_mistake(papers):
+    cp, notes = noted(calibrated, papers, method=snaps.SNAPS(0.9))
+    assert notes == [
+        "alpha=0.9 asks for sets that contain the true label with probability 0.1; if you mean a "
+        "probability of 0.9, pass alpha=0.1"
+    ]
+    assert noted(calibrated, papers, method=snaps.SNAPS(0.5))[1] == []
+    assert noted(cp.predict_set, None, 0.95)[1][0].startswith("alpha=0.95 asks for sets")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_attacker_of_names(seed, one_thread):
+    findings = [found for number in range(150) if (found := fuzz_names.case(seed, number))[1]]
+    assert not findings, findings[:5]
