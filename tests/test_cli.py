@@ -26,6 +26,7 @@ from snaps.folder import write_folder
 from snaps.models import smoothed_regression
 
 SNAPS = str(Path(sys.executable).with_name("snaps"))
+NODES_EDGES = "nodes", "edges"
 PREDICT, EVALUATE = ["predict", "g", "--out", "sets.parquet"], ["evaluate", "g"]
 
 
@@ -545,6 +546,40 @@ def test_the_same_note_is_shown_once(here, run):
     code, _, err = run("evaluate", "g", "--splits", 2, "--alpha", 0.2)
     assert code == 0
     assert err.count("the graph has no features") == err.count("\n") == 1
+
+
+def test_the_words_of_python_are_options_too(here, run):
+    common = ["evaluate", "g", "--alpha", 0.2, "--json"]
+    expected = run(*common, "--splits", 3, "--calib", 20)
+    assert run(*common, "--n-splits", 3, "--n-calib", 20) == expected and expected[0] == 0
+
+
+def test_a_folder_of_csv(here, run):
+    """The same sets as from Parquet, and files that are read are not written over."""
+    sets = read_sets() if predict(run) else None
+    nodes, edges = (pq.read_table(here / "g" / f"{n}.parquet").to_pandas() for n in NODES_EDGES)
+    for prefix, column in (("p_", "probs"), ("f_", "features")):
+        table = np.stack(nodes.pop(column).to_list())
+        for i in range(table.shape[1]):
+            nodes[f"{prefix}{i}"] = table[:, i]
+    (here / "c").mkdir()
+    nodes.to_csv(here / "c" / "nodes.csv", index=False)
+    edges.to_csv(here / "c" / "edges.csv", index=False)
+    for options in ([], ["--memory", "8GB"]):
+        command = ["predict", "c", "--alpha", 0.2, "--out", "sets.parquet", "--json", *options]
+        code, out, _ = run(*command)
+        assert code == 0 and read_sets() == sets
+    inputs = {f"{n}.csv": (here / "c" / f"{n}.csv").read_bytes() for n in NODES_EDGES}
+    expected = {name: hashlib.sha256(text).hexdigest() for name, text in inputs.items()}
+    assert json.loads(out)["inputs"] == expected
+    code, _, err = run("predict", "c", "--out", "c/edges.csv")
+    assert (code, err) == (2, "snaps: error: '--out' must not be an input, got 'c/edges.csv'\n")
+    code, _, err = run("predict", "c", "--out", "s.parquet", "--engine", "spark")
+    assert code == 2 and "'--engine' must be local for a folder with nodes.csv, got spark" in err
+    nodes["role"] = "test"
+    nodes.to_csv(here / "c" / "nodes.csv", index=False)
+    code, _, err = run("predict", "c", "--out", "s.parquet")
+    assert code == 2 and "nodes.csv column 'role' must mark calibration nodes 'calib'" in err
 
 
 def test_evaluate_prints_a_table(here, run):
