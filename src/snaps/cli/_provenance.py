@@ -41,7 +41,9 @@ class Digests:
 
 def _sha256(path: Path) -> str:
     if path.is_dir():
-        lines = [f"{_sha256(part)}  {part.relative_to(path).as_posix()}\n" for part in part_files(path)]
+        lines = [
+            f"{_sha256(part)}  {part.relative_to(path).as_posix()}\n" for part in part_files(path)
+        ]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
