@@ -584,6 +584,16 @@ def test_missing_java_pyspark_and_masters_are_told(monkeypatch):
     with pytest.raises(SnapsError, match=r"^'--master' must be yarn, or start with spark://"):
         with _session.session("somewhere"):
             pass
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_HOME", "/nowhere")
+    with pytest.raises(SnapsError, match=r"^'--master' yarn needs HADOOP_CONF_DIR or YARN_CONF_"):
+        with _session.session("yarn"):
+            pass
+    monkeypatch.setenv("YARN_CONF_DIR", "/nowhere")
+    with pytest.raises(SnapsError, match=r"^YARN_CONF_DIR must be the folder of a configuration,"):
+        with _session.session("yarn"):
+            pass
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(SnapsError, match=r"^Spark needs Java 17 or newer, and there is none"):
@@ -651,6 +661,55 @@ def test_the_command_writes_the_same_sets(spark, folder, tmp_path, monkeypatch, 
     assert told["engine"] == "spark" and told["sets"] == len(pq.read_table(one))
     assert link.is_symlink() and os.stat(other).st_ino != before
     assert by_id(pq.read_table(other)) == by_id(pq.read_table(one))
+
+
+def in_session(leader):
+    """What the processes of a session are run by, as far as they have not ended."""
+    commands = []
+    for place in Path("/proc").iterdir():
+        try:
+            if place.name.isdigit() and os.getsid(int(place.name)) == leader:
+                commands.append((place / "cmdline").read_bytes())
+        except OSError:
+            continue
+    return [command for command in commands if command]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/cmdline"), reason="processes are not listed")
+@pytest.mark.parametrize(
+    ("while_there_is", "number", "code"),
+    [
+        (b"java", signal.SIGINT, 130),
+        (b"pyspark.daemon", signal.SIGINT, 130),
+        (b"pyspark.daemon", signal.SIGTERM, 143),
+    ],
+)
+def test_a_command_that_is_interrupted_ends_quietly(folder, tmp_path, while_there_is, number, code):
+    """It left a trace of py4j; and, while Java started, a Java that ran on."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    command = [sys.executable, "-m", "snaps.cli", "predict", str(folder), "--alpha", "0.1"]
+    command += ["--engine", "spark", "--master", "local[1]", "--out", str(tmp_path / "s.parquet")]
+    (tmp_path / "s.parquet").write_text("an older file stays")
+    with open(tmp_path / "told", "w") as told:
+        run = subprocess.Popen(command, stdout=told, stderr=told, start_new_session=True)
+    try:
+        while not any(while_there_is in each for each in in_session(run.pid)):
+            assert run.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(run.pid, number) if number == signal.SIGINT else os.kill(run.pid, number)
+        assert run.wait(60) == code
+        ended = time.monotonic()
+        while in_session(run.pid) and time.monotonic() < ended + 30:
+            time.sleep(0.1)
+        assert in_session(run.pid) == []
+    finally:
+        if in_session(run.pid):
+            os.killpg(run.pid, signal.SIGKILL)
+    text = (tmp_path / "told").read_text()
+    assert "Traceback" not in text and "rror" not in text, text
+    assert (tmp_path / "s.parquet").read_text() == "an older file stays"
+    assert sorted(os.listdir(tmp_path)) == ["s.parquet", "told"]
 
 
 def test_the_command_refuses_what_only_one_machine_does(folder, tmp_path, capsys):

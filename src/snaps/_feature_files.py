@@ -65,7 +65,7 @@ def _copied(path: Path, mapped: np.ndarray) -> np.ndarray:
         with open(path, "rb") as file:
             file.seek(mapped.offset)  # type: ignore[attr-defined]  # it is a memmap
             for block in pieces(len(table), table.itemsize):
-                values = table[block].view(np.uint8)
+                values = table[block].view(np.uint8).data
                 if file.readinto(values) < len(values):
                     raise SnapsError(f"'{path}' must not change while it is read: read it again")
     except OSError as error:

@@ -73,6 +73,12 @@ class Columns:
         return unreadable(self.path, error, what)
 
     @property
+    def keys(self) -> dict[str, Any]:
+        """The columns that the names of the folders of part files are, and their types."""
+        schema = self._data.partitioning.schema if self.path.is_dir() else ()
+        return {field.name: self.types[field.name] for field in schema}
+
+    @property
     def num_rows(self) -> int:
         """Rows of all part files."""
         return self._rows

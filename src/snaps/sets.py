@@ -156,6 +156,8 @@ class PredictionSets:
             return self._some(np.arange(len(self))[key])
         if isinstance(key, str) and self.ids.dtype.kind == "U":
             return self.classes[self.mask[self._with_ids([key])[0]]]
+        if self.ids.dtype.kind == "U" and (names := _texts(key)):
+            return self._some(self._with_ids(names))
         if _is_position(key):
             return self.classes[self.mask[self._within(operator.index(key))]]
         try:
@@ -164,10 +166,6 @@ class PredictionSets:
             places = np.empty((), object)
         if places.dtype == bool and places.shape == (len(self),):
             places = np.flatnonzero(places)
-        if places.ndim == 1 and places.size and self.ids.dtype.kind == "U":
-            names = list(key) if isinstance(key, (list, tuple)) else places.tolist()
-            if all(isinstance(name, str) for name in names):
-                return self._some(self._with_ids(names))
         if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
             raise SnapsError(
                 "'sets[...]' must be a position, a slice, a list of positions or a boolean mask "
@@ -379,6 +377,16 @@ def _is_position(key: Any) -> bool:
     except Exception:  # whatever the key's own conversion raises
         return False
     return not isinstance(key, (bool, np.bool_)) and getattr(key, "ndim", 0) == 0
+
+
+def _texts(key: Any) -> list[str]:
+    """The strings of a list, array or column of nothing else; none of anything else."""
+    if getattr(getattr(key, "dtype", None), "kind", "O") not in "OUT":
+        return []
+    items = list(key) if isinstance(key, (list, tuple)) else key
+    items = items.tolist() if hasattr(items, "tolist") else items
+    whole = isinstance(items, list) and all(isinstance(item, str) for item in items)
+    return items if whole else []
 
 
 def check_output(path: str | os.PathLike[str], name: str = "path") -> str:

@@ -7,7 +7,8 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def predict_on_spark(
     from snaps.cli._show import finite, print_prediction
     from snaps.sets import check_output
     from snaps.spark import predict_sets
-    from snaps.spark._session import read_frames, session
+    from snaps.spark._session import address, read_frames, session
 
     for name, path in (("FOLDER", str(folder)), ("--out", out)):
         _check_mounted(name, path)
@@ -67,14 +68,16 @@ def predict_on_spark(
         if os.path.isdir(folder / name):
             Columns(folder / name)  # refuses folders whose names contradict the files
     began = time.perf_counter()
-    with session(master) as spark, steady(folder):
-        nodes, edges = read_frames(spark, folder)
-        found = predict_sets(
-            spark, nodes, edges, estimator, classes=names, logits=logits,
-            titles=("nodes.parquet", "edges.parquet"),
-        )  # fmt: skip
-        _write(found, place)
-        told = _sizes(spark, place)
+    # Replaced once the session has ended: until then Spark may write, and the folder may change.
+    with _staged(place) as new:
+        with session(master) as spark, steady(folder):
+            nodes, edges = read_frames(spark, folder)
+            found = predict_sets(
+                spark, nodes, edges, estimator, classes=names, logits=logits,
+                titles=("nodes.parquet", "edges.parquet"),
+            )  # fmt: skip
+            found.write(address(new))
+            told = _sizes(spark, new)
     summary: dict[str, Any] = {
         "out": out,
         "engine": "spark",
@@ -128,23 +131,31 @@ def _is_ours(out: Path) -> bool:
     return bool(columns) and all(each == ["id", "labels", "size"] for each in columns)
 
 
-def _write(found: Any, out: Path) -> None:
-    """Part files in a folder that has its name once all of them are there."""
-    from snaps._errors import SnapsError
-    from snaps.spark._session import address
-
+@contextmanager
+def _staged(out: Path) -> Iterator[Path]:
+    """A path to write part files to, which have the name of `out` once all of them are there."""
     # With the permissions of any folder: executors may run as another user.
     room = out.absolute().with_name(f".{out.name}.{secrets.token_hex(4)}")
-    try:
+    with _refused(out):
         room.mkdir()
-        found.write(address(room / "new"))
-        if os.path.lexists(out):
-            os.rename(out, room / "old")
-        os.rename(room / "new", out)
-    except OSError as error:
-        raise SnapsError(f"cannot write '{out}': {error.strerror}") from error
+    try:
+        yield room / "new"
+        with _refused(out):
+            if os.path.lexists(out):
+                os.rename(out, room / "old")
+            os.rename(room / "new", out)
     finally:
         shutil.rmtree(room, ignore_errors=True)
+
+
+@contextmanager
+def _refused(out: Path) -> Iterator[None]:
+    from snaps._errors import SnapsError
+
+    try:
+        yield
+    except OSError as error:
+        raise SnapsError(f"cannot write '{out}': {error.strerror}") from error
 
 
 def _sizes(spark: Any, out: Path) -> dict[str, Any]:

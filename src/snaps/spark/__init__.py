@@ -295,8 +295,8 @@ def _with_roles(
     if not len(ids):
         raise _nobody(tables.titles[0])
     graph = Graph(None, num_nodes=len(ids), ids=ids)
-    told = texts(found.column("role").combine_chunks(), tables.title("role"))
-    return Folder(graph, np.empty((len(ids), 0)), labels, names, told)
+    told_roles = texts(found.column("role").combine_chunks(), tables.title("role"))
+    return Folder(graph, np.empty((len(ids), 0)), labels, names, told_roles)
 
 
 def _values(found: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
@@ -318,6 +318,9 @@ def _values(found: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
             bad = bisect_left(range(1, len(column) + 1), True, key=fails)
             name = plainly(found.column("id")[bad].as_py())
             text = f"{title}{text.removeprefix(repr('label'))} for id {name}"
+        if row := re.search(r" in row (\d+)$", text):
+            name = plainly(found.column("id")[int(row[1])].as_py())
+            text = f"{text[: row.start()]} for id {name}"
         raise SnapsError(text) from error
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
+import signal
 import socket
+import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,7 @@ from snaps._errors import SnapsError, require
 from snaps._files import unreadable
 from snaps._folder_files import read_features
 from snaps._manifest import FEATURE_FILES
-from snaps._parquet import Columns
+from snaps._parquet import Columns, is_text
 from snaps.spark._told import reason
 
 PATIENCE = 5.0  # seconds to wait for a master to answer
@@ -49,18 +53,62 @@ def session(master: str | None = None) -> Iterator[Any]:
     builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
     if master is not None:
         builder = builder.master(master)
-    try:
-        spark = builder.getOrCreate()
-    except Exception as error:  # Java's errors have no one class
-        named = "" if master is None else f" with '--master' {shown(master)}"
-        why = reason(error)
-        if "Java gateway process exited" in why:
-            why += ": Spark 4 needs Java 17 or newer"
-        raise SnapsError(f"Spark must start{named}, got {why}") from error
-    try:
-        yield spark
-    finally:
+    with _ended_on_signals():
+        on_interrupt = signal.getsignal(signal.SIGINT)
+        try:
+            spark = builder.getOrCreate()
+        except Exception as error:  # Java's errors have no one class
+            named = "" if master is None else f" with '--master' {shown(master)}"
+            why = reason(error)
+            if "Java gateway process exited" in why:
+                why += ": Spark 4 needs Java 17 or newer"
+            raise SnapsError(f"Spark must start{named}, got {why}") from error
+        if threading.current_thread() is threading.main_thread():
+            # Spark's own would ask Java for something while Java has yet to answer.
+            signal.signal(signal.SIGINT, on_interrupt)
+        try:
+            yield spark
+        except Exception:
+            spark.stop()
+            raise
         spark.stop()
+
+
+@contextmanager
+def _ended_on_signals() -> Iterator[None]:
+    """Whatever ends the command, such as Ctrl-C, ends the Java that it started, without a word.
+
+    Java ignores Ctrl-C, one that is still starting would stay, and py4j logs what interrupts it.
+    """
+    from pyspark import java_gateway
+
+    started: list[Any] = []
+    popen, disabled = vars(java_gateway)["Popen"], logging.root.manager.disable
+
+    def start(*arguments: Any, **options: Any) -> Any:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    vars(java_gateway)["Popen"] = start
+    logging.disable()
+    try:
+        yield
+    except Exception:
+        logging.disable(disabled)
+        raise
+    except BaseException:
+        sys.stderr = open(os.devnull, "w")  # threads of PySpark report that Java is gone
+        for process in started:
+            process.terminate()
+        for process in started:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
+            process.kill()
+        raise
+    else:
+        logging.disable(disabled)
+    finally:
+        vars(java_gateway)["Popen"] = popen
 
 
 def check_java() -> None:
@@ -78,6 +126,8 @@ def _check_master(master: str) -> None:
         raise SnapsError(
             f"'--master' must be yarn, or start with spark://, k8s:// or local, got {shown(master)}"
         )
+    if master == "yarn":
+        _check_hadoop()
     if not master.startswith("spark://"):
         return
     why = "no address"
@@ -96,15 +146,38 @@ def _check_master(master: str) -> None:
     )
 
 
+def _check_hadoop() -> None:
+    """YARN is found by its configuration; a script of the installation's own may set it, too."""
+    homes = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "")) / "conf"
+    places = {
+        name: os.environ[name]
+        for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+        if os.environ.get(name)
+    }
+    if not places and not os.path.exists(Path(homes) / "spark-env.sh"):
+        raise SnapsError(
+            "'--master' yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR, the folder of the cluster's "
+            "configuration, got neither"
+        )
+    for name, place in places.items():
+        if not os.path.isdir(place):
+            raise SnapsError(f"{name} must be the folder of a configuration, got {shown(place)}")
+
+
 def address(path: Path) -> str:
     """A path of this machine for Spark, whose own file system may be another."""
     return f"file://{path.absolute()}"
 
 
-def read_parquet(spark: Any, path: Path, schema: Any = None) -> Any:
-    """A Parquet file of this machine, or a folder of them, as a DataFrame."""
+def read_parquet(spark: Any, path: Path, schema: Any = None, *, deep: bool = False) -> Any:
+    """A Parquet file of this machine, or a folder of them, as a DataFrame.
+
+    `deep` looks into folders whose names say nothing.
+    """
     plain = re.sub(r"([][{}*?\\])", r"\\\1", address(path))  # a name, no pattern
     reader = spark.read if schema is None else spark.read.schema(schema)
+    if deep:
+        reader = reader.option("recursiveFileLookup", "true")
     try:
         return reader.parquet(plain)
     except Exception as error:  # Java's errors have no one class
@@ -112,19 +185,27 @@ def read_parquet(spark: Any, path: Path, schema: Any = None) -> Any:
 
 
 def _read_parts(spark: Any, path: Path) -> Any:
-    """A Parquet file or a folder of them; parts may differ in what they leave out and in width."""
-    frame = read_parquet(spark, path)
-    unlike = _unlike(path)
-    if len(unlike) < 2:
-        return frame
-    from pyspark.sql.types import StructType
+    """A Parquet file or a folder of them; parts may differ in what they leave out and in width.
 
+    What the names of folders say has the type that the local engine gives it: Spark would take
+    label=1.5 for a number, and label=2026-01-01 for a date.
+    """
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    keys = Columns(path).keys if path.is_dir() else {}
+    deep = path.is_dir() and not keys
+    frame = read_parquet(spark, path, deep=deep)
+    unlike = _unlike(path)
+    if len(unlike) < 2 and not keys:
+        return frame
     schemas = [frame.schema, *(read_parquet(spark, part).schema for part in unlike)]
     fields: dict[str, Any] = {}
     for field in (field for schema in schemas for field in schema.fields):
         first = fields.setdefault(field.name, field)
         first.dataType = _wider(first.dataType, field.dataType)
-    return read_parquet(spark, path, StructType(list(fields.values())))
+    for name, kind in keys.items():
+        fields[name] = StructField(name, StringType() if is_text(kind) else LongType())
+    return read_parquet(spark, path, StructType(list(fields.values())), deep=deep)
 
 
 def _unlike(path: Path) -> list[Path]:
@@ -187,7 +268,7 @@ def _feature_frame(spark: Any, root: Path) -> Any:
     ids = columns.ids("id")
     # As the floats that the local engine makes of them: Spark has no half precision, no unsigned
     # integers and one byte order.
-    table = check_features(read_features(root, columns, len(ids)))
+    table: Any = check_features(read_features(root, columns, len(ids)))
     if not sp.issparse(table):
         values = pa.array(np.ascontiguousarray(table).reshape(-1))
         offsets = np.arange(len(ids) + 1) * table.shape[1]
