@@ -619,7 +619,7 @@ def test_demo(here, run):
 
 # ---- Bad input -----------------------------------------------------------------------------------
 
-HINT = "(if these are logits, say so: logits=True or --logits)"
+HINT = "(if these are logits, say so: --logits)"
 
 
 def without_calib(folder):
@@ -709,7 +709,10 @@ BAD = {
     ],
     **{
         f"'{option[0]}' must be left out for method {method}, which looks for no similar nodes, "
-        f"got {option[1]}": [command, "g", "--out", "x.csv", "--method", method, *option]
+        f"got {option[1]}": [
+            *(command, "g", "--out", "x.html" if command == "report" else "x.csv"),
+            *("--method", method, *option),
+        ]
         for command, method, option in (
             ("predict", "daps", ("--k", "3")),
             ("predict", "split", ("--k", "20")),
@@ -772,8 +775,8 @@ BAD = {
     "cannot write 'file': File exists": ["demo", "--out", "file"],
 }
 BAD_FOLDERS = {
-    "'classes' must be given where 'labels' are strings, got None and ['0', '10', '2']: "
-    "pass classes=[...] (--classes) in the order of the columns of probs, or name the columns": (
+    "'--classes' must be given where labels are strings, got None and ['0', '10', '2']: "
+    "pass --classes in the order of the columns of probs, or name the columns": (
         with_numbers_as_text,
         EVALUATE,
     ),
@@ -845,6 +848,43 @@ def test_candidates_are_told(here, run, method):
             for name in names:
                 line = f"\n{words[name]}: exact, among {told} random candidates\n"
                 assert (line in text) == (told is not None)
+
+
+def test_notes_speak_of_options(here, run):
+    """What the library calls its arguments is not what users of a command write."""
+    small.change(here / "g", "edges", weight=1.0 + np.arange(85))
+    err = run(*PREDICT, "--alpha", 0.2)[2]
+    assert err == "snaps: note: edges.parquet column 'weight' is ignored; --weighted uses it\n"
+    small.change(here / "g", "edges", weight=None)
+    err = run(*PREDICT, "--logits", "--alpha", 0.2)[2]
+    assert err == (
+        "snaps: note: 'probs' already sum to 1 in each row: --logits softens them once more\n"
+    )
+    err = run(*PREDICT, "--alpha", 0.95)[2]
+    assert "if you mean a probability of 0.95, pass --alpha 0.05\n" in err
+    small.change(here / "g", "nodes", probs=pa.array((PROBS * 2).tolist()))
+    err = run(*PREDICT)[2]
+    assert "--logits" in err and "logits=True" not in err
+    small.write(here / "g")
+    run("calibrate", "g", "--alpha", 0.2, "--out", "m.snaps")
+    small.change(here / "g", "nodes", id=np.char.add("new-", NAMES))
+    small.change(here / "g", "edges", src=lambda ids: [f"new-{each}" for each in ids])
+    small.change(here / "g", "edges", dst=lambda ids: [f"new-{each}" for each in ids])
+    small.change(here / "g", "nodes", role=["test"] * NUM_NODES)
+    code, _, err = run(*PREDICT, "--with", "m.snaps")
+    assert code == 2 and "calibrate()" not in err and "='" not in err
+    assert "--threshold keep" in err
+
+
+def test_notes_name_classes(capsys):
+    """Scorers count classes; commands know what these are called."""
+    from snaps.cli._words import in_options, name_classes
+
+    text = "10% of them are of the class in column 1 of probs as the classifier sees it"
+    name_classes(["red", "blue"])
+    assert in_options(text) == "10% of them are of class blue as the classifier sees it"
+    name_classes([])
+    assert in_options(text) == text
 
 
 def test_an_unknown_option_is_met_with_the_nearest(here, run):
@@ -1125,7 +1165,7 @@ def test_classes_that_contradict_the_columns(here, run):
 def test_names_that_are_almost_numbers(here, run, names):
     code, _, err = run(*PREDICT, "--classes", names)
     assert code == 2
-    assert err.startswith("snaps: error: 'labels' must be among the classes ")
+    assert err.startswith("snaps: error: column 'label' must be among the classes ")
 
 
 def test_classes_are_told_to_evaluate(here, run):

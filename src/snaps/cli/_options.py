@@ -279,17 +279,20 @@ def calibrate_folder(
     from snaps._checks.named import named_columns
     from snaps._errors import SnapsError
     from snaps._progress import shown, stage
+    from snaps.cli._words import name_classes
 
     calib = labelled_nodes(data, "calib")
     if calib.size == 0:
         raise SnapsError(f"{data.file} column 'role' must mark calibration nodes 'calib', got none")
     tune, known = data.tuning_and_known(estimator.uses_evidence)
+    names = class_names(data, classes)
+    name_classes(range(data.probs.shape[1]) if names is None else names)
     with stage("calibration"), shown():
         return estimator.calibrate(
             data.graph, named_columns(data.probs, data.classes), data.labels, calib,
             tune if estimator.scorer().needs_tuning else None,
             logits=logits, known_nodes=known if estimator.uses_evidence else None,
-            groups=data.columns[group_by] if group_by else None, classes=class_names(data, classes),
+            groups=data.columns[group_by] if group_by else None, classes=names,
         )  # fmt: skip
 
 
@@ -376,7 +379,9 @@ def _recalibrate(
 
     from snaps._checks import shown
     from snaps._errors import SnapsError
+    from snaps.cli._words import name_classes
 
+    name_classes(estimator.classes_)
     known = estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_
     nodes = labelled_nodes(data, "calib", but=known)
     trained = data.nodes("train")
