@@ -141,7 +141,7 @@ class Estimator(Predicting, Recalibrating):
         warn_confidence(alpha)
         with stage("reading"):
             graph, probs, similarity, logits = given
-            classes = class_order(probs, labels, classes)
+            probs, classes = class_order(probs, labels, classes)
             inputs = self.read_inputs(graph, probs, similarity, logits, classes)
             read = Roles.read(
                 inputs.graph, inputs.num_classes, labels, nodes, classes=classes,
