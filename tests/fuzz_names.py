@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,7 @@ def case(seed: int, number: int) -> tuple[str, str]:
     ids_name, classes_name = random.choice(list(IDS)), random.choice(list(CLASSES))
     ids, classes = IDS[ids_name], CLASSES[classes_name]
     method = METHODS[min(random.integers(12), 5) if random.integers(4) else 0]
-    way = random.choice(("names", "names", "names", "recalibrated", "folder", "loaded"))
+    way = random.choice(("names", "names", "names", "recalibrated", "folder", "loaded", "threads"))
     what = f"{way}, {ids_name} as ids, {classes_name} as classes, {method()!r}"
     try:
         with warnings.catch_warnings():
@@ -278,9 +279,33 @@ def by_loading(random: Random, method: Any, ids: np.ndarray, classes: np.ndarray
     return _differs(expected, other)
 
 
+def by_threads(random: Random, method: Any, ids: np.ndarray, classes: np.ndarray) -> str:
+    """Sets are asked for while another thread recalibrates: those before or after, none between."""
+    cp, other = _plain(method, ids, classes), _plain(method, ids, classes)
+    graph = cp._state.inputs.graph
+    tables = data()["probs"], random.dirichlet(np.full(K, 0.6), N)
+    allowed = []
+    for table in tables:
+        found = other.recalibrate(graph, table, threshold="keep")
+        allowed.append(answer(found.predict_set(np.arange(30, N))))
+    cp.recalibrate(graph, tables[0], threshold="keep")
+
+    def write() -> None:
+        for table in tables * 3:
+            cp.recalibrate(graph, table, threshold="keep")
+
+    with ThreadPoolExecutor(3) as threads:
+        writing = threads.submit(write)
+        reading = [threads.submit(lambda: cp.predict_set(np.arange(30, N))) for _ in range(12)]
+        writing.result()
+        wrong = sum(answer(each.result()) not in allowed for each in reading)
+    return f"{wrong} answers of neither state" if wrong else ""
+
+
 WAYS = {
     "names": by_names,
     "recalibrated": by_recalibration,
     "folder": by_folder,
     "loaded": by_loading,
+    "threads": by_threads,
 }

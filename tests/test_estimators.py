@@ -501,7 +501,7 @@ def test_predicting_nodes_that_were_used_is_noted(used):
     nodes = np.concatenate([getattr(cp, used)[:2], TEST])
     sets, said = noted(cp.predict_set, nodes)
     assert len(sets) == 32
-    assert said == ["2 of the nodes calibrated or tuned: the guarantee does not speak of them"]
+    assert said == ["2 of the nodes were used to calibrate or tune: the guarantee does not apply"]
     assert noted(cp.predict_set)[1] == noted(cp.predict_set, TEST)[1] == []
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import networkx as nx
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from torch_geometric.data import Data
 
@@ -15,6 +18,7 @@ import small
 import snaps
 from small import complaint, noted
 from snaps import metrics
+from snaps.cli import main
 from snaps.folder import read_folder, write_folder
 from snaps.models import smoothed_regression
 
@@ -100,17 +104,20 @@ def test_spellings_of_probabilities(papers, name):
 
 
 def test_the_order_of_classes(papers):
+    def chosen(*given, **options):
+        return calibrated(*given, method=snaps.SplitConformal(0.1), **options)
+
     labels = papers[4]
     ordered = labels.astype(pd.CategoricalDtype(["IR", "DB", "AI", "DM", "XX"]))
-    assert calibrated(papers, labels=ordered).classes_.tolist() == ["IR", "DB", "AI", "DM"]
-    assert calibrated(papers, classes=CLASSES[::-1]).classes_.tolist() == ["IR", "DM", "DB", "AI"]
+    assert chosen(papers, labels=ordered).classes_.tolist() == ["IR", "DB", "AI", "DM"]
+    assert chosen(papers, classes=CLASSES[::-1]).classes_.tolist() == ["IR", "DM", "DB", "AI"]
     codes = labels.map(dict(zip(CLASSES, [10, 2, 30, 1], strict=True)))
     frame = papers[3].rename(columns=dict(zip(CLASSES, ["10", "2", "30", "1"], strict=True)))
-    assert calibrated(papers, frame, codes).classes_.tolist() == [1, 2, 10, 30]
-    assert calibrated(papers, frame, codes.astype(str)).classes_.tolist() == ["1", "10", "2", "30"]
+    assert chosen(papers, frame, codes).classes_.tolist() == [1, 2, 10, 30]
+    assert chosen(papers, frame, codes.astype(str)).classes_.tolist() == ["1", "10", "2", "30"]
     truth = labels == "AI"
     pair = pd.DataFrame({True: papers[3]["AI"], False: 1 - papers[3]["AI"]})
-    assert calibrated(papers, pair, truth).classes_.tolist() == [0, 1]
+    assert chosen(papers, pair, truth).classes_.tolist() == [0, 1]
 
 
 REFUSED = {
@@ -268,7 +275,6 @@ def test_recalibrating_matches_classes_by_name(papers):
     for given, options in (
         (frame[["IR", "AI", "DB", "DM"]].sample(frac=1, random_state=5), {}),
         (frame.add_prefix("p_"), {}),
-        (probs, {}),
         (probs[:, order], {"classes": CLASSES[order]}),
     ):
         same_sets(calibrated(papers).recalibrate(graph, given, **options).predict_set(), expected)
@@ -295,6 +301,92 @@ def test_twelve_classes_sorted_as_text():
     same_sets(
         cp.recalibrate(None, frame.rename(columns=lambda c: int(c[2:]))).predict_set(), expected
     )
+
+
+def test_arrays_after_a_table_must_say_which_column_is_which(papers, tmp_path):
+    """The classes of a table are sorted: an array in the table's order would be mixed up."""
+    graph, _, _, frame, *_ = papers
+    cp = calibrated(papers)
+    cp.save(tmp_path / "x.snaps", data=False)
+    for one in (cp, snaps.load(tmp_path / "x.snaps")):
+        message = complaint(one.recalibrate, graph, frame.loc[graph.ids].to_numpy())
+        assert message.startswith("'classes' must be given for probs whose columns have no names")
+        one.recalibrate(graph, frame.loc[graph.ids].to_numpy(), classes=frame.columns)
+        same_sets(one.predict_set(), calibrated(papers).predict_set())
+
+
+# ---- Commands ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run a command in a folder of its own: exit code and what it says."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return ended.value.code, capsys.readouterr().err
+
+    return call
+
+
+def write_month(papers, name, columns, rename=str, label=True):
+    """A graph folder whose columns of probabilities come in some order."""
+    graph, probs, labels, *_ = papers
+    role = np.array(["train"] * 60 + ["calib"] * 200 + ["test"] * 340)
+    write_folder(name, graph, probs, labels, role, classes=CLASSES)
+    path = Path(name) / "nodes.parquet"
+    table = pq.read_table(path)
+    others = [c for c in table.column_names if not c.startswith("p_")]
+    others.remove("label") if not label else None
+    table = table.select([*others, *(f"p_{y}" for y in columns)])
+    table = table.rename_columns([*others, *(f"p_{rename(y)}" for y in columns)])
+    pq.write_table(table, path)
+    (Path(name) / "manifest.json").unlink()
+
+
+def read_sets(path):
+    table = pq.read_table(path)
+    return dict(zip(table["id"].to_pylist(), table["labels"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("label", [True, False])
+def test_columns_of_next_month_in_another_order(papers, run, label):
+    """The worst of all: it struck in production, without labels to notice."""
+    write_month(papers, "march", CLASSES)
+    assert run("calibrate", "march", "--alpha", 0.1, "--out", "m.snaps")[0] == 0
+    assert run("predict", "march", "--with", "m.snaps", "--out", "march.parquet")[0] == 0
+    write_month(papers, "april", ["IR", "DM", "AI", "DB"], label=label)
+    assert run("predict", "april", "--with", "m.snaps", "--out", "april.parquet") == (0, "")
+    assert read_sets("april.parquet") == read_sets("march.parquet")
+    assert run("report", "april", "--with", "m.snaps", "--out", "april.html")[0] == 0
+    write_month(papers, "may", CLASSES, lambda name: {"AI": "ML"}.get(name, name), label=False)
+    for command in (("predict", "--out", "may.parquet"), ("report", "--out", "may.html")):
+        code, err = run(command[0], "may", "--with", "m.snaps", *command[1:])
+        assert code == 2 and not Path(command[-1]).exists()
+        assert err.startswith("snaps: error: 'probs' must have a column for each class, got none ")
+
+
+def test_a_list_of_next_month_must_say_which_is_which(papers, run):
+    write_month(papers, "march", CLASSES)
+    run("calibrate", "march", "--alpha", 0.1, "--out", "m.snaps")
+    run("predict", "march", "--with", "m.snaps", "--out", "march.parquet")
+    graph, probs, *_ = papers
+    role = np.array(["train"] * 60 + ["calib"] * 200 + ["test"] * 340)
+    write_folder("april", graph, probs[:, ::-1], roles=role)
+    code, err = run("predict", "april", "--with", "m.snaps", "--out", "april.parquet")
+    assert code == 2 and "must be given for probs whose columns have no names" in err
+    asked = "--classes", "IR,DM,DB,AI", "--out", "april.parquet"
+    code, err = run("predict", "april", "--with", "m.snaps", *asked)
+    assert (code, err) == (0, "") and read_sets("april.parquet") == read_sets("march.parquet")
+
+
+def test_the_order_of_the_columns_of_a_folder_changes_nothing(papers, run):
+    for name, order in (("one", CLASSES), ("two", ["IR", "DM", "AI", "DB"])):
+        write_month(papers, name, order)
+        assert run("predict", name, "--alpha", 0.1, "--out", f"{name}.parquet")[0] == 0
+    assert read_sets("one.parquet") == read_sets("two.parquet")
 
 
 # ---- Graphs --------------------------------------------------------------------------------------
@@ -401,6 +493,13 @@ def test_writing_a_folder_by_name(papers, tmp_path):
     assert found.classes.tolist() == CLASSES.tolist()
     assert (found.probs == probs).all() and (found.labels == labels).all()
     assert (found.graph.ids[found.nodes("calib")] == graph.ids[60:260]).all()
+
+
+def test_a_folder_without_labels_keeps_the_names_of_classes(papers, tmp_path):
+    graph, probs, _, frame, *_ = papers
+    write_folder(tmp_path / "g", graph, frame)
+    found = read_folder(tmp_path / "g")
+    assert found.classes.tolist() == CLASSES.tolist() and (found.probs == probs).all()
 
 
 def test_training_by_name(papers):

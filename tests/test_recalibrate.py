@@ -258,7 +258,7 @@ def test_a_kept_threshold_leaves_out_nodes_that_were_used():
     with pytest.warns(snaps.SnapsWarning, match="those of another graph"):
         cp.recalibrate(graph, probs, threshold="keep")
     assert len(cp.predict_set()) == GROWN - len(KNOWN) - len(TUNE) - len(OLD)
-    with pytest.warns(snaps.SnapsWarning, match="1 of the nodes calibrated or tuned"):
+    with pytest.warns(snaps.SnapsWarning, match="used to calibrate or tune"):
         cp.predict_set(OLD[:1])
 
 

@@ -141,7 +141,7 @@ class Estimator(Predicting, Recalibrating):
         warn_confidence(alpha)
         with stage("reading"):
             graph, probs, similarity, logits = given
-            classes = class_order(probs, labels, classes)
+            probs, classes = class_order(probs, labels, classes)
             inputs = self.read_inputs(graph, probs, similarity, logits, classes)
             read = Roles.read(
                 inputs.graph, inputs.num_classes, labels, nodes, classes=classes,
@@ -267,6 +267,11 @@ def _fingerprints(inputs: Inputs, roles: Roles) -> dict[str, Fingerprint]:
     return {name: Fingerprint.of(inputs, keys) for name, keys in whose.items() if len(keys)}
 
 
+# When tuning nodes show that a class is served far worse: so many of them, with a coverage that far
+# below, which chance alone gives so rarely.
+WEAK_NODES, WEAK_GAP, WEAK_CHANCE = 20, 0.2, 1e-4
+
+
 def _warn_weak_class(
     calibration: Calibration, scores: np.ndarray, roles: Roles, alpha: Fraction
 ) -> None:
@@ -277,7 +282,8 @@ def _warn_weak_class(
         labels, weights=scores <= calibration.threshold(alpha), minlength=num_classes
     )
     covered = hits / np.maximum(counts, 1)
-    weakest = far_below(covered, counts, len(calibration), alpha)
+    told = np.where(counts >= WEAK_NODES, counts, 0)
+    weakest = far_below(covered, told, len(calibration), alpha, chance=WEAK_CHANCE, gap=WEAK_GAP)
     if weakest is not None:
         warn(
             f"class {plainly(roles.classes[weakest])} is covered {covered[weakest]:.2f} on "

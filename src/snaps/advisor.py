@@ -159,7 +159,7 @@ def advise(
     for one in competing.values():
         one.scorer()
     competing = {name: _at(one, alpha) for name, one in competing.items()}
-    classes = class_order(probs, labels, classes)
+    probs, classes = class_order(probs, labels, classes)
     inputs = most_demanding(competing.values()).read_inputs(
         graph, probs, similarity, logits, classes
     )

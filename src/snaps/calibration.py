@@ -278,12 +278,18 @@ def coverage_interval(
 
 
 def far_below(
-    covered: np.ndarray, counts: np.ndarray, n_calib: int, alpha: float | Fraction
+    covered: np.ndarray,
+    counts: np.ndarray,
+    n_calib: int,
+    alpha: float | Fraction,
+    *,
+    chance: float,
+    gap: float,
 ) -> int | None:
     """The class with the lowest coverage, if one is far below 1 - alpha; None if none is.
 
-    Far below is what the worst of all classes reaches by chance in 1 of 100 cases, and twice as
-    many misses as promised (or 0.1 more, where that is less).
+    Far below is by more than `gap`, and by more than the worst of all classes is with probability
+    `chance` where all are covered alike.
 
     Parameters
     ----------
@@ -292,16 +298,17 @@ def far_below(
 
     Examples
     --------
-    >>> far_below(np.array([0.95, 0.60]), np.array([900, 100]), n_calib=500, alpha=0.1)
+    >>> far_below(np.array([0.95, 0.6]), np.array([900, 99]), 500, 0.1, chance=0.01, gap=0.1)
     1
-    >>> far_below(np.array([0.95, 0.60]), np.array([900, 5]), n_calib=500, alpha=0.1)
+    >>> far_below(np.array([0.95, 0.6]), np.array([900, 5]), 500, 0.1, chance=0.01, gap=0.1)
     """
-    level = float(check_alpha(alpha))
+    promised = 1 - float(check_alpha(alpha))
     present = np.flatnonzero(counts)
-    chance = 1 - 2 * 0.01 / max(len(present), 1)
+    level = 1 - 2 * chance / max(len(present), 1)
+    few = covered[present] < promised - gap
     far = [
         place
-        for place in present[1 - covered[present] > min(2 * level, level + 0.1)].tolist()
-        if covered[place] < coverage_interval(n_calib, int(counts[place]), alpha, level=chance)[0]
+        for place in present[few].tolist()
+        if covered[place] < coverage_interval(n_calib, int(counts[place]), alpha, level=level)[0]
     ]
     return min(far, key=covered.__getitem__) if far else None

@@ -241,7 +241,7 @@ def write_folder(
     if not isinstance(graph, Graph):
         raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
     n = graph.num_nodes
-    classes = classes if labels is None else class_order(probs, labels, classes)
+    probs, classes = class_order(probs, labels, classes)
     table = to_numpy(align_table(probs, graph, classes), "probs")
     if table.ndim != 2 or len(table) != n:
         raise SnapsError(f"'probs' must have shape ({n}, classes), got {table.shape}")

@@ -117,7 +117,7 @@ def evaluate_splits(
         levels = []
     if levels == []:
         raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
-    classes = class_order(probs, labels, classes)
+    probs, classes = class_order(probs, labels, classes)
     for level in levels or {check_alpha(one.alpha) for one in methods.values()}:
         warn_confidence(level)
     inputs = most_demanding(methods.values()).read_inputs(graph, probs, similarity, logits, classes)

@@ -280,24 +280,29 @@ def column_names(probs: Any) -> list[Any] | None:
     return None if named is None else named.columns
 
 
-def class_order(probs: Any, labels: Any, classes: Any) -> Any:
-    """The classes in the order that the columns of `probs` are to have; None if nothing tells.
+def class_order(probs: Any, labels: Any, classes: Any) -> tuple[Any, Any]:
+    """Probabilities with their names, and the order of the classes; None if nothing tells.
 
     What the user says, else the order of the labels' categories, else the names of the columns,
     sorted: so that a table gives the same results in whatever order its columns come.
     """
     named = names_of(probs)
-    if classes is not None or named is None or named.columns is None:
-        return classes
+    if named is None:
+        return probs, classes
+    if classes is not None or named.columns is None:
+        return named, classes
     table = names_of(labels)
-    values, _, categories = factorised(labels if table is None else table.value, "labels")
+    given = [] if labels is None else labels if table is None else table.value
+    values, _, categories = factorised(given, "labels")
     known = {str(value) for value in values.tolist() if value not in (-1, "")}
     texts = _texts(named.columns)
     if not known <= set(texts):
         texts = _without_prefix(texts)
     if categories is not None and set(texts) <= set(map(str, categories.tolist())):
-        return np.array([name for name in categories.tolist() if str(name) in set(texts)])
-    return check_classes(sorted(as_names(texts, values.dtype.kind == "U")), len(texts))
+        order = [name for name in categories.tolist() if str(name) in set(texts)]
+    else:
+        order = sorted(as_names(texts, values.dtype.kind == "U"))
+    return named, check_classes(order, len(texts))
 
 
 def as_names(texts: list[str], text: bool) -> list[Any]:

@@ -251,7 +251,7 @@ def correct(
     threads = check_integer(threads, "threads", low=1)
     if not isinstance(graph, Graph):
         raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
-    classes = class_order(probs, labels, None)
+    probs, classes = class_order(probs, labels, None)
     probs, labels = align_table(probs, graph, classes), align(labels, graph, "labels")
     table = check_probs(probs, num_nodes=graph.num_nodes, logits=check_flag(logits, "logits"))
     n, num_classes = table.shape
