@@ -164,7 +164,7 @@ def test_an_interrupt_during_imports_ends_quietly(here, name):
 
 DROPPED = """
 import os, signal, weakref
-import snaps.cli, snaps.folder, snaps._parquet
+import snaps.cli, snaps.folder, snaps._folder_files
 
 class Thing:
     pass
@@ -175,7 +175,7 @@ def check_folder(folder):
     del thing
     return original(folder)
 
-original, snaps._parquet.check_folder = snaps._parquet.check_folder, check_folder
+original, snaps._folder_files.check_folder = snaps._folder_files.check_folder, check_folder
 snaps.cli.main(["predict", "g", "--out", "sets.parquet"])
 """
 
@@ -1192,7 +1192,7 @@ def test_weighted(here, run, command):
     for options in ([], ["--weighted"]):
         given = ["--alpha", 0.2, "--method", "daps", "--weights", 0.5, "--json", *options]
         code, out, err = run(command, "g", "--out", "sets.parquet", *given)
-        note = "snaps: note: edges.parquet column 'weight' is ignored; weighted=True (--weighted) "
+        note = "snaps: note: edges.parquet column 'weight' is ignored; --weighted "
         assert (code, err) == (0, "" if options else f"{note}uses it\n")
         found[bool(options)] = json.loads(out)["threshold"]
     for weighted in (True, False):
@@ -1373,7 +1373,7 @@ def test_a_calibration_node_that_is_gone(here, run):
     assert (code, out) == (2, "") and not Path("sets.parquet").exists()
     assert err == (
         "snaps: error: 'graph' must have all 30 calibration nodes, got 1 missing (first: "
-        f"'{NAMES[3]}'): missing='drop' (--missing drop) goes on without them\n"
+        f"'{NAMES[3]}'): --missing drop goes on without them\n"
     )
     good(run("predict", "g", *WITH, "--missing", "drop"))
     fresh = snaps.SNAPS(0.2, weights=(0.3, 0.2)).calibrate(
@@ -1415,7 +1415,9 @@ def test_predict_with_what_does_not_fit(here, run):
     other[node] = (LABELS[node] + 1) % 3
     small.write(here / "g", labels=other)
     code, _, err = run("predict", "g", *WITH)
-    assert code == 2 and err.startswith("snaps: error: 'labels' must agree with those calibrated")
+    assert code == 2 and err.startswith(
+        "snaps: error: column 'label' must agree with those calibrated"
+    )
     assert repr(str(NAMES[node])) in err
     Path("cp.snaps").write_text("something else")
     code, _, err = run("predict", "g", *WITH)
