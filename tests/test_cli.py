@@ -27,6 +27,7 @@ from snaps.folder import write_folder
 from snaps.models import smoothed_regression
 
 SNAPS = str(Path(sys.executable).with_name("snaps"))
+NODES_EDGES = "nodes", "edges"
 PREDICT, EVALUATE = ["predict", "g", "--out", "sets.parquet"], ["evaluate", "g"]
 
 
@@ -548,6 +549,40 @@ def test_the_same_note_is_shown_once(here, run):
     assert err.count("the graph has no features") == err.count("\n") == 1
 
 
+def test_the_words_of_python_are_options_too(here, run):
+    common = ["evaluate", "g", "--alpha", 0.2, "--json"]
+    expected = run(*common, "--splits", 3, "--calib", 20)
+    assert run(*common, "--n-splits", 3, "--n-calib", 20) == expected and expected[0] == 0
+
+
+def test_a_folder_of_csv(here, run):
+    """The same sets as from Parquet, and files that are read are not written over."""
+    sets = read_sets() if predict(run) else None
+    nodes, edges = (pq.read_table(here / "g" / f"{n}.parquet").to_pandas() for n in NODES_EDGES)
+    for prefix, column in (("p_", "probs"), ("f_", "features")):
+        table = np.stack(nodes.pop(column).to_list())
+        for i in range(table.shape[1]):
+            nodes[f"{prefix}{i}"] = table[:, i]
+    (here / "c").mkdir()
+    nodes.to_csv(here / "c" / "nodes.csv", index=False)
+    edges.to_csv(here / "c" / "edges.csv", index=False)
+    for options in ([], ["--memory", "8GB"]):
+        command = ["predict", "c", "--alpha", 0.2, "--out", "sets.parquet", "--json", *options]
+        code, out, _ = run(*command)
+        assert code == 0 and read_sets() == sets
+    inputs = {f"{n}.csv": (here / "c" / f"{n}.csv").read_bytes() for n in NODES_EDGES}
+    expected = {name: hashlib.sha256(text).hexdigest() for name, text in inputs.items()}
+    assert json.loads(out)["inputs"] == expected
+    code, _, err = run("predict", "c", "--out", "c/edges.csv")
+    assert (code, err) == (2, "snaps: error: '--out' must not be an input, got 'c/edges.csv'\n")
+    code, _, err = run("predict", "c", "--out", "s.parquet", "--engine", "spark")
+    assert code == 2 and "'--engine' must be local for a folder with nodes.csv, got spark" in err
+    nodes["role"] = "test"
+    nodes.to_csv(here / "c" / "nodes.csv", index=False)
+    code, _, err = run("predict", "c", "--out", "s.parquet")
+    assert code == 2 and "nodes.csv column 'role' must mark calibration nodes 'calib'" in err
+
+
 def test_evaluate_prints_a_table(here, run):
     code, out, err = run("evaluate", "g", "--splits", 3, "--alpha", 0.2, "--calib", 20)
     assert (code, err) == (0, "")
@@ -585,7 +620,7 @@ def test_demo(here, run):
 
 # ---- Bad input -----------------------------------------------------------------------------------
 
-HINT = "(if these are logits, say so: logits=True or --logits)"
+HINT = "(if these are logits, say so: --logits)"
 
 
 def without_calib(folder):
@@ -675,7 +710,10 @@ BAD = {
     ],
     **{
         f"'{option[0]}' must be left out for method {method}, which looks for no similar nodes, "
-        f"got {option[1]}": [command, "g", "--out", "x.csv", "--method", method, *option]
+        f"got {option[1]}": [
+            *(command, "g", "--out", "x.html" if command == "report" else "x.csv"),
+            *("--method", method, *option),
+        ]
         for command, method, option in (
             ("predict", "daps", ("--k", "3")),
             ("predict", "split", ("--k", "20")),
@@ -738,8 +776,8 @@ BAD = {
     "cannot write 'file': File exists": ["demo", "--out", "file"],
 }
 BAD_FOLDERS = {
-    "'classes' must be given where 'labels' are strings, got None and ['0', '10', '2']: "
-    "pass classes=[...] (--classes) in the order of the columns of probs, or name the columns": (
+    "'--classes' must be given where labels are strings, got None and ['0', '10', '2']: "
+    "pass --classes in the order of the columns of probs, or name the columns": (
         with_numbers_as_text,
         EVALUATE,
     ),
@@ -811,6 +849,43 @@ def test_candidates_are_told(here, run, method):
             for name in names:
                 line = f"\n{words[name]}: exact, among {told} random candidates\n"
                 assert (line in text) == (told is not None)
+
+
+def test_notes_speak_of_options(here, run):
+    """What the library calls its arguments is not what users of a command write."""
+    small.change(here / "g", "edges", weight=1.0 + np.arange(85))
+    err = run(*PREDICT, "--alpha", 0.2)[2]
+    assert err == "snaps: note: edges.parquet column 'weight' is ignored; --weighted uses it\n"
+    small.change(here / "g", "edges", weight=None)
+    err = run(*PREDICT, "--logits", "--alpha", 0.2)[2]
+    assert err == (
+        "snaps: note: 'probs' already sum to 1 in each row: --logits softens them once more\n"
+    )
+    err = run(*PREDICT, "--alpha", 0.95)[2]
+    assert "if you mean a probability of 0.95, pass --alpha 0.05\n" in err
+    small.change(here / "g", "nodes", probs=pa.array((PROBS * 2).tolist()))
+    err = run(*PREDICT)[2]
+    assert "--logits" in err and "logits=True" not in err
+    small.write(here / "g")
+    run("calibrate", "g", "--alpha", 0.2, "--out", "m.snaps")
+    small.change(here / "g", "nodes", id=np.char.add("new-", NAMES))
+    small.change(here / "g", "edges", src=lambda ids: [f"new-{each}" for each in ids])
+    small.change(here / "g", "edges", dst=lambda ids: [f"new-{each}" for each in ids])
+    small.change(here / "g", "nodes", role=["test"] * NUM_NODES)
+    code, _, err = run(*PREDICT, "--with", "m.snaps")
+    assert code == 2 and "calibrate()" not in err and "='" not in err
+    assert "--threshold keep" in err
+
+
+def test_notes_name_classes(capsys):
+    """Scorers count classes; commands know what these are called."""
+    from snaps.cli._words import in_options, name_classes
+
+    text = "10% of them are of the class in column 1 of probs as the classifier sees it"
+    name_classes(["red", "blue"])
+    assert in_options(text) == "10% of them are of class blue as the classifier sees it"
+    name_classes([])
+    assert in_options(text) == text
 
 
 def test_an_unknown_option_is_met_with_the_nearest(here, run):
@@ -1092,7 +1167,7 @@ def test_classes_that_contradict_the_columns(here, run):
 def test_names_that_are_almost_numbers(here, run, names):
     code, _, err = run(*PREDICT, "--classes", names)
     assert code == 2
-    assert err.startswith("snaps: error: 'labels' must be among the classes ")
+    assert err.startswith("snaps: error: column 'label' must be among the classes ")
 
 
 def test_classes_are_told_to_evaluate(here, run):

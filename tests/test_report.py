@@ -584,6 +584,7 @@ def test_nodes_that_trained_are_not_reported_on(run, tmp_path):
         (("calibrate", "g", "--out", "-"), "'--out' must name a file, got '-'"),
         (("report", "g", "--out", "g"), "cannot write 'g': it is a folder"),
         (("report", "g", "--out", "g/nodes.parquet"), "'--out' must not be an input"),
+        (("report", "g", "--out", "r.pdf"), "'--out' must end in .html or .htm, got 'r.pdf'"),
         ((*REPORT, "--show", "ann"), "'--show' must name nodes of the folder, got 'ann'"),
         (("report", "g", "--with", "g/nodes.parquet", "--out", "r.html"), "cannot"),
         ((*REPORT, "--threshold", "keep"), "'--threshold' must go with --with"),

@@ -140,7 +140,7 @@ def test_beyond_the_sets(key):
 @pytest.mark.parametrize(
     "key",
     [
-        *(None, True, 1.0, "v", ..., (slice(2), 0), [[0, 1], [1]], [[0], [1]], [0.5], ["v"], {0}),
+        *(None, True, 1.0, ..., (slice(2), 0), [[0, 1], [1]], [[0], [1]], [0.5], ["v", 1], {0}),
         *([True, False], np.ones((5, 3), bool), MASK[0], torch.ones(5)),
     ],
     ids=str,
@@ -150,6 +150,35 @@ def test_what_names_no_sets(key):
         snaps.SnapsError, match=r"'sets\[...\]' must be a position, a slice, a list"
     ):
         some_sets()[key]
+
+
+def test_sets_by_id():
+    sets = some_sets()
+    for i, name in enumerate(sets.ids.tolist()):
+        assert sets[name].tolist() == sets[np.str_(name)].tolist() == NAMED[i]
+    order = [3, 0, 4]
+    for key in (sets.ids[order], sets.ids[order].tolist(), pd.Series(sets.ids[order])):
+        assert as_lists(sets[key]) == [NAMED[i] for i in order]
+        assert sets[key].ids.tolist() == sets.ids[order].tolist()
+    for key in ("nobody", ["v", "nobody"]):
+        with pytest.raises(KeyError) as caught:
+            sets[key]
+        assert isinstance(caught.value, snaps.SnapsError)
+        told = "'sets[...]' must be ids of nodes with a set, got 'nobody'"
+        assert str(caught.value) == told
+
+
+def test_integers_are_positions_whatever_the_ids():
+    sets = snaps.PredictionSets(MASK, ids=[4, 3, 2, 1, 0])
+    assert sets[4].tolist() == np.flatnonzero(MASK[4]).tolist()
+    assert "must be a position" in small.complaint(sets.__getitem__, "4")
+
+
+def test_an_id_of_two_sets():
+    sets = snaps.PredictionSets(MASK, ids=["a", "b", "a", "c", "d"])
+    assert sets["b"].tolist() == np.flatnonzero(MASK[1]).tolist()
+    told = "'sets[...]' must be ids that a single set has, got a"
+    assert small.complaint(sets.__getitem__, "a").startswith(told)
 
 
 # ---- Names ---------------------------------------------------------------------------------------

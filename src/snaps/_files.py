@@ -41,6 +41,12 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def check_page(path: str | os.PathLike[str], name: str) -> None:
+    """Refuse a name that says that the file is another than an HTML page."""
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise SnapsError(f"'{name}' must end in .html or .htm, got {shown(str(path))}")
+
+
 def check_named(path: Path) -> None:
     """Refuse '-', which commands that write to standard output take for it."""
     if str(path) == "-":

@@ -26,7 +26,8 @@ from snaps._files import parse_json, unreadable
 
 NAME = "manifest.json"
 FEATURE_FILES = ("features.npz", "features.npy")
-_DATA = ("nodes.parquet", "edges.parquet", *FEATURE_FILES)
+CSV_FILES = ("nodes.csv", "edges.csv")
+_DATA = ("nodes.parquet", "edges.parquet", *FEATURE_FILES, *CSV_FILES)
 _REMEDY = (
     f"delete {NAME} if the change is meant, or write the folder again with "
     "snaps.folder.write_folder"

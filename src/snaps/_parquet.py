@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_path, machine_memory, plainly, shown
-from snaps._checks.ids import Places, check_ids, locate
-from snaps._errors import NotEnoughMemory, SnapsError, warn
-from snaps._feature_files import read_feature_file
+from snaps._checks import machine_memory, plainly, shown
+from snaps._checks.ids import Places, locate
+from snaps._errors import NotEnoughMemory, SnapsError
 from snaps._files import unreadable
-from snaps._manifest import FEATURE_FILES, steady
 from snaps._partitions import check_agreement, hive
 from snaps.kernels.memory import BLOCK, pieces, room, taken
 
@@ -439,53 +437,3 @@ def _decoded(schema: Any) -> Any:
         return pa.string() if str(kind) == "string_view" else kind
 
     return pa.schema([field.with_type(plain(field.type)) for field in schema])
-
-
-def check_folder(folder: Any) -> Path:
-    """A folder that is there."""
-    root = check_path(folder, "folder")
-    if not os.path.isdir(root):
-        raise SnapsError(f"cannot read '{root}': no such folder")
-    return root
-
-
-def read_graph(folder: str | os.PathLike[str], *, weighted: bool) -> dict[str, Any]:
-    """Read the edges, features and ids of a graph folder: the arguments of a `Graph`."""
-    root = check_folder(folder)
-    with steady(root):
-        return _read_graph(root, weighted)
-
-
-def _read_graph(root: Path, weighted: bool) -> dict[str, Any]:
-    nodes, edges = Columns(root / "nodes.parquet"), Columns(root / "edges.parquet")
-    ids = check_ids(nodes.ids("id"), nodes.title("id"))
-    if len(ids) == 0:
-        raise SnapsError(f"'{nodes.path}' must hold at least one node, got none")
-    edges.check_memory([name for name in ("src", "dst") if name in edges])
-    ends = edges.places(["src", "dst"], ids)
-    weights = None
-    if weighted:
-        weights = edges.numbers(["weight"])[:, 0]
-    elif "weight" in edges:
-        warn(f"{edges.title('weight')} is ignored; weighted=True (--weighted) uses it")
-    return {
-        "edges": ends,
-        "features": read_features(root, nodes, len(ids)),
-        "num_nodes": len(ids),
-        "ids": ids,
-        "edge_weights": weights,
-    }
-
-
-def read_features(root: Path, nodes: Columns, num_nodes: int) -> Any:
-    """The features of a graph folder, from wherever they are; None if there are none."""
-    beside = [root / name for name in FEATURE_FILES if os.path.exists(root / name)]
-    places = [nodes.title("features")] if "features" in nodes else []
-    places += [path.name for path in beside]
-    if len(places) > 1:
-        raise SnapsError(f"'{root}' must have features in one place, got {' and '.join(places)}")
-    if not places:
-        return None
-    if not beside:
-        return nodes.lists("features")
-    return read_feature_file(beside[0], num_nodes)

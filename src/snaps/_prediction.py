@@ -20,7 +20,7 @@ from snaps._errors import SnapsError, warn
 from snaps._evaluation import Evaluation, evaluate_sets
 from snaps._exchangeability import Exchangeability, compare, node_columns
 from snaps._explanation import Explanation, explain
-from snaps._files import check_writable
+from snaps._files import check_page, check_writable
 from snaps._fitted import Fitted
 from snaps._inputs import Inputs
 from snaps._randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
@@ -241,6 +241,7 @@ class Predicting(Fitted):
         Parameters
         ----------
         path : path
+            Ends in .html or .htm.
         labels : array (n,), optional
             The truth, as far as it is known. Without it coverage cannot be shown.
         nodes : array of positions, mask (n,), or ids where these are strings; optional
@@ -268,6 +269,7 @@ class Predicting(Fitted):
         from snaps.report import Subject, write_report
 
         check_writable(path)
+        check_page(path, "path")
         (state, inputs), level = self._view(), check_alpha(self.alpha)
         roles, ids = state.roles, inputs.graph.ids
         wanted = _asked(nodes, state, inputs)

@@ -1,7 +1,8 @@
-"""A graph folder: nodes.parquet and edges.parquet, as teams keep graphs on disk.
+"""A graph folder: nodes.parquet and edges.parquet, as teams keep graphs on disk; or CSV.
 
 Either may be one file or a folder of part files, which may be partitioned (``role=calib/``).
-Columns of strings may be dictionary-encoded. What is not listed is left alone.
+Columns of strings may be dictionary-encoded. What is not listed is left alone. In their place,
+nodes.csv and edges.csv have the same columns, but for lists, and an empty field is null.
 
 =========================  ========================================================================
 nodes.parquet
@@ -15,9 +16,10 @@ nodes.parquet
                            "" (-1 and "" are labels if they are classes); may be left out
 ``role``                   train, valid, tune, calib or test; null or "" is none; may be left out
 ``features``               list or fixed-size list of numbers; may be left out
+``f_<name>``               in nodes.csv: one column of numbers per feature
 any other                  strings, numbers or booleans: read on demand, ``columns=["region"]``
 edges.parquet
-``src``, ``dst``           ids of nodes
+``src``, ``dst``           ids of nodes; or, without them, ``source`` and ``target``
 ``weight``                 numbers of at least 0, read with ``weighted=True``; may be left out
 features.npz               instead of the column, rows in the order of the nodes: ``x``; or
                            ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; or what
@@ -49,13 +51,8 @@ from snaps._checks.ids import check_ids
 from snaps._checks.named import PREFIX, align, align_table, as_names, class_order
 from snaps._errors import SnapsError
 from snaps._files import atomic_path, pack_npz
-from snaps._parquet import (
-    Columns,
-    check_folder,
-    is_text,
-    null_mask,
-    texts,
-)
+from snaps._folder_files import check_folder, open_nodes
+from snaps._parquet import Columns, is_text, null_mask, texts
 from snaps.graph import Graph
 from snaps.kernels.memory import filled
 
@@ -82,6 +79,8 @@ class Folder:
         The other columns that were asked for.
     class_columns : tuple of str
         The classes that columns ``p_<class>`` name, in the order of the file.
+    file : str
+        The file of the nodes.
 
     Examples
     --------
@@ -98,6 +97,7 @@ class Folder:
     roles: np.ndarray
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     class_columns: tuple[str, ...] = ()
+    file: str = "nodes.parquet"
 
     def nodes(self, *roles: str) -> np.ndarray:
         """Positions of the nodes with one of these roles.
@@ -183,7 +183,7 @@ def _read_folder(
     root: Path, columns: Sequence[str], options: Mapping[str, Any], in_order: bool = False
 ) -> Folder:
     graph = Graph.from_parquet(root, **options)
-    nodes = Columns(root / "nodes.parquet")
+    nodes = open_nodes(root)
     labels, missing = _labels(nodes, graph.num_nodes)
     classes, texts = None, list[str]()
     if "probs" in nodes or not (named := [c for c in nodes.types if c.startswith(PREFIX)]):
@@ -196,7 +196,7 @@ def _read_folder(
     labels = _mark_unknown(labels, missing, classes, nodes)
     others = {name: nodes.values(name) for name in columns}
     roles = _roles(nodes, graph.num_nodes)
-    return Folder(graph, probs, labels, classes, roles, others, tuple(texts))
+    return Folder(graph, probs, labels, classes, roles, others, tuple(texts), nodes.file)
 
 
 def write_folder(
@@ -235,6 +235,9 @@ def write_folder(
     import pyarrow as pa
 
     root = check_path(folder, "folder")
+    for name in _manifest.CSV_FILES:
+        if os.path.exists(root / name):
+            raise SnapsError(f"'folder' must hold no {name}, which is no part of what is written")
     if not isinstance(graph, Graph):
         raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}")
     n = graph.num_nodes

@@ -29,7 +29,7 @@ from snaps._checks.matrices import check_matrix, scale_rows
 from snaps._checks.named import align_features, column_of, names_of
 from snaps._errors import SnapsError
 from snaps._files import csr_from_arrays, features_from_arrays, open_npz
-from snaps._parquet import read_graph
+from snaps._folder_files import read_graph
 from snaps._randomness import node_keys
 from snaps.kernels.memory import filled
 
@@ -286,7 +286,7 @@ class Graph:
     def from_parquet(
         cls, folder: str | os.PathLike[str], *, weighted: bool = False, **options: Any
     ) -> Graph:
-        """Read the graph of a folder with nodes.parquet and edges.parquet (see `snaps.folder`).
+        """Read the graph of a folder of nodes and edges, in Parquet or CSV (see `snaps.folder`).
 
         A weighted graph takes the column `weight` of its edges.
 
@@ -297,10 +297,9 @@ class Graph:
         >>> Graph.from_parquet("pair").ids
         array(['ann', 'bob'], dtype='<U3')
         """
-        parts = read_graph(folder, weighted=check_flag(weighted, "weighted"))
-        features = parts.pop("features")
+        parts, features, file = read_graph(folder, weighted=check_flag(weighted, "weighted"))
         if weighted:
-            _refuse_weights(parts["edge_weights"], "edges.parquet column 'weight'", in_row)
+            _refuse_weights(parts["edge_weights"], f"{file} column 'weight'", in_row)
         graph = cls(**parts, weighted=weighted, **options)
         if features is not None:
             graph.features = check_features(features)  # nobody else has them

@@ -231,10 +231,10 @@ def _warn_unlike(tuning: Array, others: Array, many: bool) -> None:
     y = int(np.abs(tuning - others).argmax())
     done = "estimated without labels" if many else "kept: they are too few to estimate others"
     warn(
-        f"the tuning nodes are not like the others: {tuning[y]:.0%} of them are of class {y} as "
-        f"the classifier sees it, and {others[y]:.0%} elsewhere. The shares of the classes are "
-        f"{done}; better, pass these nodes as known_nodes and let a part of the "
-        "calibration nodes tune"
+        f"the tuning nodes are not like the others: {tuning[y]:.0%} of them are of the class in "
+        f"column {y} of probs as the classifier sees it, and {others[y]:.0%} elsewhere. The shares "
+        f"of the classes are {done}; better, pass these nodes as known_nodes (role valid) and tune "
+        "on a part of the calibration nodes"
     )
 
 

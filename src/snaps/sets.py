@@ -14,9 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_integer, check_nodes, check_path, plainly, shown, to_numpy
+from snaps._checks import (
+    check_integer,
+    check_nodes,
+    check_path,
+    plainly,
+    refuse_repeated,
+    shown,
+    to_numpy,
+)
 from snaps._checks.classes import check_classes
-from snaps._checks.ids import check_ids
+from snaps._checks.ids import check_ids, locate
 from snaps._errors import SnapsError, require
 from snaps._files import atomic_path, check_writable
 from snaps.graph import MOST_NODES
@@ -33,6 +41,12 @@ _FEW = 6  # classes that are shown by name
 
 class _OutOfRange(SnapsError, IndexError):
     """A position beyond the sets; an IndexError too, as Python expects of what has a length."""
+
+
+class _UnknownId(SnapsError, KeyError):
+    """An id that no set has; a KeyError too, as Python expects of what is looked up by name."""
+
+    __str__ = SnapsError.__str__  # KeyError's would put it in quotes
 
 
 class PredictionSets:
@@ -61,10 +75,12 @@ class PredictionSets:
     PredictionSets(2 nodes, 3 classes, mean size 1.50)
     >>> sets[0], sets.sizes
     (array([0, 2]), array([2, 1]))
-    >>> named = PredictionSets(sets.mask, classes=["cat", "dog", "fox"])
+    >>> named = PredictionSets(sets.mask, ids=["ann", "bob"], classes=["cat", "dog", "fox"])
     >>> for labels in named[0:1]:
     ...     print(labels)
     ['cat' 'fox']
+    >>> named["bob"]
+    array(['dog'], dtype='<U3')
     """
 
     def __init__(
@@ -131,9 +147,17 @@ class PredictionSets:
         return (self.classes[row] for row in self.mask)
 
     def __getitem__(self, key: Any) -> Any:
-        """Labels of the i-th set; or the sets of a slice, of some positions or of a mask."""
+        """Labels of the i-th set, or of the node with an id; or some of the sets.
+
+        Strings are ids, where these are strings. Integers are positions always. Some of the sets
+        are those of a slice, of a list of positions or of ids, or of a mask.
+        """
         if isinstance(key, slice):
             return self._some(np.arange(len(self))[key])
+        if isinstance(key, str) and self.ids.dtype.kind == "U":
+            return self.classes[self.mask[self._with_ids([key])[0]]]
+        if self.ids.dtype.kind == "U" and (names := _texts(key)):
+            return self._some(self._with_ids(names))
         if _is_position(key):
             return self.classes[self.mask[self._within(operator.index(key))]]
         try:
@@ -145,7 +169,7 @@ class PredictionSets:
         if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
             raise SnapsError(
                 "'sets[...]' must be a position, a slice, a list of positions or a boolean mask "
-                f"({len(self)},), got {shown(key)}"
+                f"({len(self)},), or string ids where nodes have them, got {shown(key)}"
             )
         outside = (places < -len(self)) | (places >= len(self))
         if outside.any():
@@ -158,6 +182,19 @@ class PredictionSets:
         if not -n <= i < n:
             raise _OutOfRange(f"'sets[...]' must lie from {-n} to {n - 1}, got {plainly(i)}")
         return i % n
+
+    def _with_ids(self, names: list[str]) -> np.ndarray:
+        """The positions of the sets with these ids."""
+        wanted = np.array(names)
+        same = np.isin(self.ids, wanted)
+        unknown = ~np.isin(wanted, self.ids[same])
+        if unknown.any():
+            raise _UnknownId(
+                f"'sets[...]' must be ids of nodes with a set, got {shown(names[unknown.argmax()])}"
+            )
+        refuse_repeated(self.ids[same], "'sets[...]' must be ids that a single set has")
+        places = np.flatnonzero(same)
+        return places[locate(self.ids[places], wanted, "'sets[...]'")]
 
     def _some(self, places: np.ndarray) -> PredictionSets:
         return PredictionSets(
@@ -235,7 +272,10 @@ class PredictionSets:
         ``.csv``
             Labels are joined by ``;``. A name that holds ``;``, quotes or a line break is itself
             quoted as in CSV, so that any names come back: a field is read by
-            ``next(csv.reader([field], delimiter=";"), [])``. No set is an empty field.
+            ``next(csv.reader([field], delimiter=";"), [])``. No set is an empty field. Ids and
+            names that begin with ``=``, ``+``, ``-`` or ``@`` are written as they are, so that
+            they are found again: a spreadsheet may take them for formulas. Import such a file
+            with these columns as text.
         ``.jsonl``
             One JSON object per line: ``{"id": "a", "labels": [0, 2], "size": 2}``.
         ``-``
@@ -337,6 +377,16 @@ def _is_position(key: Any) -> bool:
     except Exception:  # whatever the key's own conversion raises
         return False
     return not isinstance(key, (bool, np.bool_)) and getattr(key, "ndim", 0) == 0
+
+
+def _texts(key: Any) -> list[str]:
+    """The strings of a list, array or column of nothing else; none of anything else."""
+    if getattr(getattr(key, "dtype", None), "kind", "O") not in "OUT":
+        return []
+    items = list(key) if isinstance(key, (list, tuple)) else key
+    items = items.tolist() if hasattr(items, "tolist") else items
+    whole = isinstance(items, list) and all(isinstance(item, str) for item in items)
+    return items if whole else []
 
 
 def check_output(path: str | os.PathLike[str], name: str = "path") -> str:

@@ -166,7 +166,10 @@ def split_method(
     for fitted, pool, budget, alpha in fit_levels(method, inputs, roles, plan, alphas):
         scores = inputs.score(fitted, inputs.positions(pool.keys))
         splits = draw_splits(plan.seed, pool.keys, budget, plan.n_splits)
-        out[alpha] = _results(scores, pool.labels, splits, alpha, method.class_conditional)
+        by_class = method.class_conditional
+        out[alpha] = _results(scores, pool.labels, splits, alpha, by_class)
+        if by_class:
+            _warn_few(out[alpha]["threshold"], roles.classes, alpha)
     return [out[alpha] for alpha in alphas]
 
 
@@ -244,11 +247,15 @@ def _count_by_class(
 
     ranks = np.array([conformal_rank(c, alpha) for c in range(splits.shape[1] + 1)])
     thresholds, counts = count_splits_by_class(scores, labels, splits, ranks)
-    poor = np.flatnonzero(np.isinf(thresholds).any(axis=0))
+    return thresholds, counts
+
+
+def _warn_few(thresholds: np.ndarray, classes: np.ndarray, alpha: Fraction) -> None:
+    """Name the classes that have too few nodes for a finite threshold in some splits."""
+    poor = classes[np.isinf(thresholds).any(axis=0)]
     if poor.size:
         warn(
-            f"{len(poor)} of {scores.shape[1]} classes have too few calibration nodes in some "
+            f"{len(poor)} of {len(classes)} classes have too few calibration nodes in some "
             f"splits for alpha={float(alpha):g} (at least {fewest_nodes(alpha)} each) and join "
             f"every set there: class {', '.join(map(str, poor[:5]))}{', ...' * (len(poor) > 5)}"
         )
-    return thresholds, counts

@@ -17,6 +17,7 @@ import typer
 
 from snaps._errors import SnapsError, SnapsWarning
 from snaps.cli import interrupted
+from snaps.cli._words import in_options
 from snaps.cli.calibrate import calibrate
 from snaps.cli.datasets import app as datasets_app
 from snaps.cli.demo import demo
@@ -64,7 +65,7 @@ def _options(
 
 
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
-    print(f"snaps: note: {message}", file=sys.stderr)
+    print(f"snaps: note: {in_options(str(message))}", file=sys.stderr)
 
 
 def run(arguments: list[str] | None) -> NoReturn:
@@ -132,6 +133,7 @@ def _explain(error: Exception, given: list[str]) -> tuple[str, int]:
 
 def _with_options(text: str, given: list[str]) -> str:
     """A complaint of the library, its parameters called as the options that were given."""
+    text = in_options(text)
     options = {argument.partition("=")[0] for argument in given}
     named = re.match(r"'(\w+)'", text)
     option = "--" + named[1].replace("_", "-") if named else ""

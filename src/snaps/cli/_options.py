@@ -44,7 +44,7 @@ class ScoreName(StrEnum):
 
 FolderArgument = Annotated[
     Path,
-    typer.Argument(help="Graph folder with nodes.parquet and edges.parquet.", metavar="FOLDER"),
+    typer.Argument(help="Graph folder: nodes and edges in Parquet or CSV.", metavar="FOLDER"),
 ]
 AlphaOption = Annotated[
     float, typer.Option(help="Miscoverage: sets hold the truth 1 - alpha often.")
@@ -82,7 +82,7 @@ ByClassOption = Annotated[
 ]
 GroupOption = Annotated[
     str | None,
-    typer.Option("--group-by", help="A threshold for each value of this column of nodes.parquet."),
+    typer.Option("--group-by", help="A threshold for each value of this column of the nodes."),
 ]
 UsingOption = Annotated[
     Path | None, typer.Option("--with", help="A predictor that 'snaps calibrate' wrote.")
@@ -106,7 +106,7 @@ AskedMethod = Annotated[
 AskedK = Annotated[int | None, typer.Option("--k", help="Number of similar nodes. Default: 20.")]
 AskedSeed = Annotated[int | None, typer.Option(help="Fixes every random draw. Default: 0.")]
 WeightedOption = Annotated[
-    bool, typer.Option("--weighted", help="Use the column weight of edges.parquet.")
+    bool, typer.Option("--weighted", help="Use the column weight of the edges.")
 ]
 EngineOption = Annotated[
     Engine, typer.Option(help="Where to work: in this process, or on a Spark cluster.")
@@ -209,8 +209,8 @@ def read(
 ) -> tuple[Folder, dict[str, str]]:
     """A graph folder and the digests of its files, with a spinner."""
     from snaps._errors import SnapsError
+    from snaps._folder_files import check_folder
     from snaps._manifest import folder_files, steady
-    from snaps._parquet import check_folder
     from snaps.cli._provenance import Digests
     from snaps.cli._show import status
     from snaps.folder import read_sorted
@@ -261,7 +261,7 @@ def labelled_nodes(data: Folder, role: str, but: Sequence[np.ndarray] = ()) -> n
     bare = nodes[~data.labelled[nodes]]
     if bare.size:
         raise SnapsError(
-            f"nodes.parquet column 'label' must be given where the role is {role}, "
+            f"{data.file} column 'label' must be given where the role is {role}, "
             f"got null for id {shown(data.graph.ids[bare[0]].item())}"
         )
     return nodes
@@ -279,19 +279,20 @@ def calibrate_folder(
     from snaps._checks.named import named_columns
     from snaps._errors import SnapsError
     from snaps._progress import shown, stage
+    from snaps.cli._words import name_classes
 
     calib = labelled_nodes(data, "calib")
     if calib.size == 0:
-        raise SnapsError(
-            "nodes.parquet column 'role' must mark calibration nodes 'calib', got none"
-        )
+        raise SnapsError(f"{data.file} column 'role' must mark calibration nodes 'calib', got none")
     tune, known = data.tuning_and_known(estimator.uses_evidence)
+    names = class_names(data, classes)
+    name_classes(range(data.probs.shape[1]) if names is None else names)
     with stage("calibration"), shown():
         return estimator.calibrate(
             data.graph, named_columns(data.probs, data.classes), data.labels, calib,
             tune if estimator.scorer().needs_tuning else None,
             logits=logits, known_nodes=known if estimator.uses_evidence else None,
-            groups=data.columns[group_by] if group_by else None, classes=class_names(data, classes),
+            groups=data.columns[group_by] if group_by else None, classes=names,
         )  # fmt: skip
 
 
@@ -322,7 +323,7 @@ def calibrated(
     tables may lie beside `out`.
     """
     from snaps._errors import SnapsError
-    from snaps._parquet import check_folder
+    from snaps._folder_files import check_folder
     from snaps._progress import shown, stage
     from snaps.cli._provenance import Digests
     from snaps.cli._resources import place_for_tables
@@ -378,14 +379,16 @@ def _recalibrate(
 
     from snaps._checks import shown
     from snaps._errors import SnapsError
+    from snaps.cli._words import name_classes
 
+    name_classes(estimator.classes_)
     known = estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_
     nodes = labelled_nodes(data, "calib", but=known)
     trained = data.nodes("train")
     trained = trained[np.isin(data.graph.ids[trained], estimator.calib_ids_)]
     if trained.size:
         raise SnapsError(
-            "nodes.parquet column 'role' must not be train for nodes that calibrate, got "
+            f"{data.file} column 'role' must not be train for nodes that calibrate, got "
             f"{trained.size} such (first: {shown(data.graph.ids[trained[0]].item())})"
         )
     if threshold == "keep":

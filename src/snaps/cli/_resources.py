@@ -83,9 +83,13 @@ def needs(
     folder: Path, estimator: Estimator, *, weighted: bool = False, group_by: str | None = None
 ) -> tuple[int, int]:
     """Bytes that a prediction takes with all tables in memory, and with the large ones mapped."""
-    from snaps._parquet import Columns, is_text
+    from snaps._csv import FEATURE, CsvColumns
+    from snaps._folder_files import open_edges, open_nodes
+    from snaps._parquet import is_text
 
-    nodes, edges = Columns(folder / "nodes.parquet"), Columns(folder / "edges.parquet")
+    nodes = open_nodes(folder)
+    edges = open_edges(folder, nodes)
+    held = sum(each.nbytes for each in (nodes, edges) if isinstance(each, CsvColumns))
     classes, kind = nodes.width("probs")
     columns, probs_bytes = 1, kind.itemsize
     if not classes:
@@ -93,12 +97,14 @@ def needs(
         columns = classes
     features, kind = nodes.width("features")
     feature_bytes, sparse, turned = _held(kind), 0, 0
+    if isinstance(nodes, CsvColumns):
+        features, feature_bytes = sum(name.startswith(FEATURE) for name in nodes.types), 8
     if not features:
         features, feature_bytes, sparse, turned = _beside(folder)
     # A string takes the bytes of the longest; labels are also sorted, which no file helps with.
     named = 300 * is_text(nodes.types.get("id")) + 12 * nodes.longest("label")
     padded = 12 * nodes.longest("id") + 12 * nodes.longest(group_by or "")
-    return needed(
+    whole, least = needed(
         nodes.num_rows, edges.num_rows, classes, features, getattr(estimator, "k", 0),
         probs_bytes=probs_bytes, feature_bytes=feature_bytes,
         sparse=sparse, turned=turned, named=named, padded=padded,
@@ -106,6 +112,7 @@ def needs(
         everyone=getattr(estimator, "candidates", None) is None,
         pooled=estimator.uses_evidence, weighted=weighted,
     )  # fmt: skip
+    return whole + held, least + held
 
 
 def _held(kind: np.dtype) -> int:

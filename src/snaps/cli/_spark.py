@@ -41,8 +41,9 @@ def predict_on_spark(
     from snaps._checks import shown
     from snaps._errors import SnapsError
     from snaps._files import check_apart
-    from snaps._manifest import folder_files, steady
-    from snaps._parquet import Columns, check_folder
+    from snaps._folder_files import check_folder
+    from snaps._manifest import CSV_FILES, folder_files, steady
+    from snaps._parquet import Columns
     from snaps.cli._options import read_names
     from snaps.cli._provenance import provenance
     from snaps.cli._show import finite, print_prediction
@@ -53,6 +54,9 @@ def predict_on_spark(
     for name, path in (("FOLDER", str(folder)), ("--out", out)):
         _check_mounted(name, path)
     check_folder(folder)
+    for name in CSV_FILES:
+        if os.path.exists(folder / name):
+            raise SnapsError(f"'--engine' must be local for a folder with {name}, got spark")
     # A folder that an earlier run wrote is replaced, as a file would be, where a link leads too.
     place = Path(os.path.realpath(out))
     ours = _is_ours(place)

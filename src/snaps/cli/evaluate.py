@@ -34,10 +34,18 @@ class Goal(StrEnum):
 
 def evaluate(
     folder: FolderArgument,
-    splits: Annotated[int, typer.Option(help="Number of random calibration/test splits.")] = 100,
+    splits: Annotated[
+        int,
+        typer.Option("--splits", "--n-splits", help="Number of random calibration/test splits."),
+    ] = 100,
     alpha: Annotated[list[float] | None, typer.Option(help="Level; may be repeated.")] = None,
     calib: Annotated[
-        int | None, typer.Option(help="Labels spent a split; default: as many as have role calib.")
+        int | None,
+        typer.Option(
+            "--calib",
+            "--n-calib",
+            help="Labels spent a split; default: as many as have role calib.",
+        ),
     ] = None,
     goal: Annotated[
         Goal | None,

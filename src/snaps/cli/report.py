@@ -66,7 +66,7 @@ def report(
     """
     import numpy as np
 
-    from snaps._files import check_apart, check_named, check_writable
+    from snaps._files import check_apart, check_named, check_page, check_writable
     from snaps._manifest import folder_files
     from snaps.cli._options import asked_nodes, asked_search, calibrated, named_nodes
     from snaps.cli._provenance import provenance
@@ -75,6 +75,7 @@ def report(
     check_named(out)
     check_writable(out)  # before the work is done, not after
     check_apart({"--out": out}, [*folder_files(folder), *filter(None, [using])])
+    check_page(out, "--out")
     estimator, data, inputs = calibrated(
         folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
         class_conditional=class_conditional, group_by=group_by, classes=classes, weighted=weighted,

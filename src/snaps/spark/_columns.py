@@ -15,6 +15,7 @@ from snaps._checks import check_probs, plainly, shown
 from snaps._checks.features import check_features
 from snaps._checks.named import PREFIX
 from snaps._errors import SnapsError
+from snaps._folder_files import end_columns
 from snaps.folder import ROLES, classes_of_columns
 from snaps.spark._batches import features_of, lists, one
 from snaps.spark._told import told
@@ -105,14 +106,15 @@ def read_tables(nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'
         table.check_features()
         columns.append(table.column("features").alias("features"))
     pairs, text = _Table(edges, titles[1]), table.kinds["id"] == "string"
-    for name in ("src", "dst"):
+    source, target = end_columns(pairs.kinds)
+    for name in (source, target):
         pairs.check(name, (*_INTEGERS, "string"), "integers or strings")
         if (pairs.kinds[name] == "string") != text:
             raise SnapsError(
                 f"{titles[1]} column '{name}' must be of the type of the nodes' ids "
                 f"({table.kinds['id']}), got {pairs.kinds[name]}"
             )
-    ends = pairs.frame.select(pairs.id("src"), pairs.id("dst"))
+    ends = pairs.frame.select(pairs.id(source).alias("src"), pairs.id(target).alias("dst"))
     return Tables(table.frame.select(*columns), ends, classes, titles)
 
 
