@@ -185,7 +185,7 @@ def test_parameters_are_changed_all_or_none():
 
 
 def test_p_values_of_calibration_nodes_are_told():
-    with pytest.warns(snaps.SnapsWarning, match="1 of the nodes calibrated or tuned"):
+    with pytest.warns(snaps.SnapsWarning, match="1 of the nodes were used to calibrate or tune"):
         small.calibrated().predict_p([0, 50])
 
 

@@ -553,7 +553,7 @@ def test_groups_that_are_wrong(sets, groups, message):
 
 def test_the_nodes_asked_for():
     cp = small.calibrated(tune_nodes=np.arange(30, 35))
-    with pytest.warns(snaps.SnapsWarning, match="35 of the nodes calibrated or tuned"):
+    with pytest.warns(snaps.SnapsWarning, match="35 of the nodes were used to calibrate or tune"):
         every = cp.predict_set(np.arange(small.NUM_NODES)).mask
     assert cp.predict_set().nodes.tolist() == list(range(35, 60))
     assert cp.tune_nodes_.tolist() == [30, 31, 32, 33, 34]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from snaps._checks import check_path
 from snaps._checks.ids import check_ids
+from snaps._checks.named import EDGE_COLUMNS
 from snaps._csv import FEATURE, CsvColumns
 from snaps._errors import SnapsError, warn
 from snaps._feature_files import read_feature_file
@@ -27,7 +29,7 @@ def open_edges(root: Path, nodes: Columns) -> Columns:
     if path.suffix != ".csv":
         return Columns(path)
     named = is_text(nodes.types.get("id"))
-    return CsvColumns(path, ("src", "dst", "source", "target") if named else ())
+    return CsvColumns(path, tuple(chain(*EDGE_COLUMNS)) if named else ())
 
 
 def _either(root: Path, name: str) -> Path:
@@ -41,8 +43,8 @@ def _either(root: Path, name: str) -> Path:
 
 def end_columns(names: Any) -> list[str]:
     """The columns of edges that hold ids: src and dst; without them, source and target."""
-    either = [["src", "dst"], ["source", "target"]]
-    return next((pair for pair in either if all(name in names for name in pair)), either[0])
+    pairs = (pair for pair in EDGE_COLUMNS if all(name in names for name in pair))
+    return list(next(pairs, EDGE_COLUMNS[0]))
 
 
 def check_folder(folder: Any) -> Path:

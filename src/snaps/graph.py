@@ -26,7 +26,7 @@ from snaps._checks import (
 from snaps._checks.features import check_features, from_torch_sparse, is_torch_sparse
 from snaps._checks.ids import check_ids, locate
 from snaps._checks.matrices import check_matrix, scale_rows
-from snaps._checks.named import align_features, column_of, names_of
+from snaps._checks.named import EDGE_COLUMNS, align_features, column_of, names_of
 from snaps._errors import SnapsError
 from snaps._files import csr_from_arrays, features_from_arrays, open_npz
 from snaps._folder_files import read_graph
@@ -34,7 +34,6 @@ from snaps._randomness import node_keys
 from snaps.kernels.memory import filled
 
 MOST_NODES = 2**31 - 1
-EDGE_COLUMNS = (("src", "dst"), ("source", "target"))
 # A graph whose edges alone tell the number of nodes may have so many, or so many an edge: one id
 # that is no position must not take all memory.
 MOST_UNTOLD, MOST_AN_EDGE = 10_000_000, 100

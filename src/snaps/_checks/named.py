@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from snaps.graph import Graph
 
 ID = "id"
+EDGE_COLUMNS = (("src", "dst"), ("source", "target"))
 PREFIX = "p_"  # of columns of probabilities in a graph folder
 
 
