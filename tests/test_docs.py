@@ -140,7 +140,7 @@ def resolve(name):
 def test_every_command_is_on_its_page():
     from typer.main import get_command
 
-    from snaps.cli import app
+    from snaps.cli._app import app
 
     text = (REPOSITORY / "docs" / "commands.md").read_text()
     commands = {"": get_command(app)}
