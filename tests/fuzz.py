@@ -1,6 +1,6 @@
 """The attacker, at length: make fuzz CASES=200000 SEED=7.
 
-Seven cases of eight are about arguments, the eighth is about a file.
+Of sixteen cases thirteen are about arguments, two about a file, and one is a sequence of verbs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 
 import fuzz_arrays
 import fuzz_files
+import fuzz_sequences
 
 
 def run(cases: int, seed: int) -> tuple[list[str], Counter]:
@@ -19,6 +20,8 @@ def run(cases: int, seed: int) -> tuple[list[str], Counter]:
     findings, counts = [], Counter()
     for number in range(cases):
         attacker = fuzz_arrays if number % 8 else fuzz_files
+        if number % 16 == 1:
+            attacker = fuzz_sequences
         what, fault = attacker.case(seed, number)
         counts[what.split("(")[0].split(",")[0]] += 1
         if fault:

@@ -8,11 +8,13 @@ come of it.
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,7 +88,19 @@ def _read_folder(place: Path) -> tuple[Array, ...]:
 
 def _read_saved(place: Path) -> tuple[Array, ...]:
     found = snaps.load(place / "x.snaps")
-    return (*told(found), found.calib_ids_, found.classes_)
+    answer = (*told(found), found.calib_ids_, found.classes_)
+    for verb in (  # what is loaded can be used, or refuses
+        lambda: repr(found),
+        lambda: found.evaluate(PLAIN["labels"]),
+        lambda: found.explain(N - 1),
+        found.exchangeability,
+        lambda: found.report(place / "report.html"),
+        lambda: found.save(place / "again.snaps"),
+        lambda: found.recalibrate(NAMED, PLAIN["probs"], refit=False),
+    ):
+        with suppress(snaps.SnapsError):
+            verb()
+    return answer
 
 
 def _read_bare(place: Path) -> tuple[Array, ...]:
@@ -216,10 +230,54 @@ def _other(array: Array, random: Random) -> Array:
     return out
 
 
+FOREIGN = (
+    None, -1, 0, 1, 2, "x", "", [], {}, [1, 2], {"a": 1}, 1e400, float("nan"), 2**70, True, False,
+    "0.1", "1/0", "nan", [[1]], 0.5, -0.5, 10**6, "\ud800",
+)  # fmt: skip
+
+
+def _places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the values of some JSON are, by keys and positions."""
+    if path:
+        yield path
+    if isinstance(node, dict):
+        for key in node:
+            yield from _places(node[key], (*path, key))
+    elif isinstance(node, list):
+        for place in range(min(len(node), 6)):
+            yield from _places(node[place], (*path, place))
+
+
+def _tampered(raw: bytes, random: Random) -> tuple[str, bytes]:
+    """A JSON header with a value dropped, renamed or exchanged for a foreign one."""
+    header = json.loads(np.lib.format.read_array(io.BytesIO(raw)).tobytes())
+    places = list(_places(header))
+    path = places[random.integers(len(places))]
+    node = header
+    for key in path[:-1]:
+        node = node[key]
+    how = random.integers(6)
+    if how == 0:
+        del node[path[-1]]
+    elif how == 1 and isinstance(node, dict):
+        node[f"{path[-1]}x"] = node.pop(path[-1])
+    else:
+        node[path[-1]] = FOREIGN[random.integers(len(FOREIGN))]
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    return f"{path} tampered with ({how})", _npy(text)
+
+
 def exchanged(raw: bytes, random: Random) -> tuple[str, bytes]:
     """An archive with one member dropped, renamed, listed twice or exchanged for another."""
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
+    if "header.npy" in members and random.random() < 0.5:
+        how, members["header.npy"] = _tampered(members["header.npy"], random)
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for each, content in members.items():
+                archive.writestr(each, content)
+        return how, out.getvalue()
     name = list(members)[random.integers(len(members))]
     hows = ["dropped", "renamed", "listed twice", "not an array", *MEMBERS]
     how = hows[random.integers(len(hows))]

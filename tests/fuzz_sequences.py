@@ -48,6 +48,7 @@ class World:
         if random.random() < 0.2:
             self.probs = self.probs.round(1)
         self.probs = self.probs / self.probs.sum(axis=1, keepdims=True)
+        self.probs = self.probs.astype(pick(random, "f8", "f8", "f4", "f2", "g"))
         self.ids = pick(
             random,
             None,
@@ -55,6 +56,9 @@ class World:
             lambda: random.permutation(n),
             lambda: random.permutation(n) * 10**15,
             lambda: np.array([f"v{i}" for i in random.permutation(n)]),
+            lambda: np.array([f"é{i:09} " for i in random.permutation(n)]),
+            lambda: random.permutation(n).astype(np.uint64) + np.uint64(2**63),
+            lambda: random.permutation(n) - n // 2,
         )
         self.edges = random.integers(0, n, (2, pick(random, 0, 60, 200)))
         self.options: dict[str, Any] = {
@@ -75,6 +79,8 @@ class World:
         if random.random() < 0.2:
             near = sp.random_array((n, n), density=0.1, rng=random).tocsr()
             near.data = near.data * pick(random, 1.0, 1e-200, 1e160) - pick(random, 0.0, 0.2)
+            if random.random() < 0.3:
+                near = sp.csr_array((9 * near).astype(np.int32))
             self.similarity = near
         self.names = pick(random, None, None, np.array(["z", "a", "m"]), np.array([7, -2, 30]))
 
@@ -97,7 +103,8 @@ class World:
     def _groups(self, random: Random) -> list[Any] | None:
         kinds = (
             None, None, None, [0, 1], ["x", "y"], [1.5, float("nan")], [None, "x"], [True, 2],
-            [(1, 2), (3, 4)], [2**70, 1], [float("inf"), 0.1],
+            [(1, 2), (3, 4)], [2**70, 1], [float("inf"), 0.1], [1, "1"], [-0.0, 0.5], ["", " "],
+            [np.float32(0.1), np.int8(3)], [b"x", "x"], ["z", "a"], [1e-320, 1],
         )  # fmt: skip
         names = kinds[random.integers(len(kinds))]
         return None if names is None else [names[i] for i in random.integers(2, size=self.n)]

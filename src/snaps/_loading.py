@@ -47,9 +47,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     with _persistence.opened(path) as (name, header, arrays):
         try:
-            params = _persistence.parameters(header)
-            state = _persistence.state(header, arrays, params)
-            return _ESTIMATORS[name](**params).restored(state)
+            estimator = _ESTIMATORS[name](**_persistence.parameters(header))
+            state = _persistence.state(header, arrays, estimator.get_params())
+            return estimator.restored(state)
         except NotEnoughMemory:
             raise
         except SnapsError as error:

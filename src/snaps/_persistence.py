@@ -19,11 +19,13 @@ import scipy.sparse as sp
 
 from snaps._checks import (
     check_alpha,
+    check_integer,
     check_known,
     check_labels,
     check_neighbours,
     check_number,
     check_probs,
+    check_seed,
     check_weights,
     shown,
 )
@@ -366,7 +368,7 @@ def _unpack_nodes(
 def _unpack_scorer(
     packed: Header, roles: Roles, arrays: Mapping[str, np.ndarray], num_classes: int
 ) -> Any:
-    score, seed = _unpack_score(packed["score"]), int(packed["seed"])
+    score, seed = _unpack_score(packed["score"]), check_seed(packed["seed"])
     if packed["kind"] == "pooling":
         bias, weights = arrays["bias"], packed["weights"]
         finite = bias.dtype == np.float64 and np.isfinite(bias).all()
@@ -377,7 +379,8 @@ def _unpack_scorer(
         checked = {k: check_number(weights[k], "weights", low=-1e6) for k in weights}
         evidence = _evidence_kinds(roles)[packed["evidence"]]
         search = _unpack_search(packed.get("search"))
-        return FittedPooling(score, seed, int(packed["k"]), evidence, checked, bias, search)
+        k = check_integer(packed["k"], "k", low=1)
+        return FittedPooling(score, seed, k, evidence, checked, bias, search)
     if packed["kind"] != "mixing":
         raise SnapsError(f"'scorer' must be mixing or pooling, got {shown(packed['kind'])}")
     similar = None if packed["similar"] is None else _unpack_recipe(Similar, packed["similar"])
@@ -395,7 +398,13 @@ def _unpack_search(packed: Header | None) -> Search:
 def _unpack_recipe(kind: Any, packed: Header) -> Any:
     """Whose neighbours: a recipe from what `asdict` made of it."""
     told = {name: value for name, value in packed.items() if name not in ("kind", "made")}
-    return kind(**{**told, "search": _unpack_search(packed.get("search"))})
+    told |= {
+        "k": check_integer(told["k"], "k", low=1),
+        "search": _unpack_search(told.get("search")),
+    }
+    if told.get("weighting", "cosine") not in ("cosine", "uniform"):
+        raise SnapsError(f"'weighting' must be cosine or uniform, got {shown(told['weighting'])}")
+    return kind(**told)
 
 
 def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: int) -> Inputs:
@@ -418,11 +427,14 @@ def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: 
     made: dict[Any, Any] = {}
     for place, recipe in enumerate(header["near"]):
         kind = {"Similar": Similar, "Context": Context}[recipe["kind"]]
+        key = _unpack_recipe(kind, recipe)
         matrix, told = _unpack_near(arrays, f"near{place}", n), recipe.get("made")
+        if np.diff(matrix.indptr).max(initial=0) > key.k:
+            raise SnapsError(f"'near{place}' must have at most {key.k} neighbours per node")
         if told is not None:
             matrix = SimilarityGraph(matrix)
             matrix.method, matrix.recall = str(told["method"]), float(told["recall"])
-        made[_unpack_recipe(kind, recipe)] = matrix
+        made[key] = matrix
     return Inputs(graph, probs, similarity, made)
 
 
