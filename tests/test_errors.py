@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +20,7 @@ from torch_geometric.data import Data
 
 import small
 import snaps
+import snaps.kernels.memory as memory
 from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
 from snaps import metrics
 from snaps._checks.classes import encode_labels
@@ -1075,3 +1077,88 @@ def test_a_message_is_one_line_whatever_is_in_it():
         message = complaint(lambda value=value: snaps.SNAPS(value).calibrate(None, 0, 0, 0))
         assert message.startswith("'alpha' must be a number between 0 and 1, got ")
         assert len(message) < 120
+
+
+# ---- Warnings ------------------------------------------------------------------------------------
+
+
+def test_logits_that_no_mini_batch_filled_are_noticed():
+    """Softmax makes rows of zeros uniform: larger sets, and no error."""
+    logits = np.log(PROBS)
+    logits[[7, 20]] = 0
+    rule = (
+        "'probs' has rows of zeros, 2 of 60 (first: in row 7): if no mini-batch filled these "
+        "logits, their nodes get uniform probabilities and large sets"
+    )
+    method = snaps.SplitConformal(0.2)
+    assert small.noted(method.calibrate, None, logits, LABELS, CALIB, logits=True)[1] == [rule]
+    with memory.placed("."):
+        assert small.noted(method.calibrate, None, logits, LABELS, CALIB, logits=True)[1] == [rule]
+    for given in (np.log(PROBS), np.zeros_like(PROBS)):  # a model may know nothing of any node
+        assert small.noted(method.calibrate, None, given, LABELS, CALIB, logits=True)[1] == []
+    logits[7] = np.nan
+    assert "'probs' must be finite, got nan in row 7" in complaint(
+        lambda: method.calibrate(None, logits, LABELS, CALIB, logits=True)
+    )
+    given = PROBS.copy()
+    given[7] = 0
+    assert complaint(lambda: method.calibrate(None, given, LABELS, CALIB)).startswith(
+        "'probs' must sum to 1 in each row, got 0 in row 7"
+    )
+
+
+@pytest.fixture
+def with_weights(tmp_path):
+    write_folder(tmp_path, small.graph(), PROBS, LABELS)
+    small.change(tmp_path, "edges", src=lambda ids: ids, weight=pa.array(np.ones(num_links())))
+    return tmp_path
+
+
+def num_links():
+    return small.graph().adjacency.nnz // 2
+
+
+BARE = snaps.Graph(small.EDGES, num_nodes=N)
+WARNED = {
+    "no features": lambda _: snaps.SNAPS(0.2).calibrate(BARE, PROBS, LABELS, CALIB),
+    "no features to split": lambda _: snaps.evaluate_splits(
+        snaps.SNAPS(0.2), BARE, PROBS, LABELS, np.arange(N), 30, n_splits=2
+    ),
+    "too few": lambda _: snaps.DAPS(0.01).calibrate(small.graph(), PROBS, LABELS, CALIB),
+    "too few to tune on": lambda _: snaps.SNAPS(0.2).calibrate(
+        small.graph(), PROBS, LABELS, CALIB, TEST[:1]
+    ),
+    "too few to split": lambda _: snaps.evaluate_splits(
+        snaps.SplitConformal(0.01), None, PROBS, LABELS, np.arange(N), 30, n_splits=2
+    ),
+    "too few at another level": lambda _: small.calibrated().predict_set(TEST, alpha=0.001),
+    "nodes that were used": lambda _: small.calibrated().predict_set(CALIB),
+    "p-values of nodes that were used": lambda _: small.calibrated().predict_p(CALIB),
+    "nodes that were used, in a loop": lambda _: [
+        small.calibrated().predict_set(nodes) for nodes in (CALIB, CALIB[:9])
+    ],
+    "logits that sum to one": lambda _: snaps.SplitConformal(0.2).calibrate(
+        None, PROBS, LABELS, CALIB, logits=True
+    ),
+    "logits that sum to one, to split": lambda _: snaps.evaluate_splits(
+        snaps.SplitConformal(0.2), None, PROBS, LABELS, np.arange(N), 30, n_splits=2, logits=True
+    ),
+    "threshold of another graph": lambda _: small.calibrated().recalibrate(
+        small.graph(), PROBS, threshold="keep"
+    ),
+    "labels that start at 1": lambda _: snaps.SplitConformal(0.2).calibrate(
+        None, PROBS, np.maximum(LABELS, 1), CALIB
+    ),
+    "weights": lambda folder: read_folder(folder),
+    "weights of a graph": lambda folder: snaps.Graph.from_parquet(folder),
+}
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_warnings_point_at_the_line_of_the_user(case, with_weights):
+    """Of several a method called another, and the warning named a line of the package."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        WARNED[case](with_weights)
+    ours = [one for one in caught if issubclass(one.category, snaps.SnapsWarning)]
+    assert ours and {one.filename for one in ours} == {__file__}

@@ -290,11 +290,12 @@ def check_probs(
     num_nodes: int | None = None,
     logits: bool = False,
     where: Callable[[int], str] = in_row,
+    silent: bool = False,
 ) -> np.ndarray:
     """Class probabilities as float64 (n, K), rows rescaled to sum to one to the last bit.
 
     Rows may miss one by 2^-8, which lets half-precision outputs through, bfloat16 too. `where`
-    says how messages name a row.
+    says how messages name a row. Warns of logits that are rows of zeros, unless `silent`.
     """
     array = to_numpy(probs, name)
     if array.ndim != 2:
@@ -315,8 +316,12 @@ def check_probs(
     if logits:
         from scipy.special import softmax
 
+        zero = np.zeros(len(array), bool)
         for some in pieces(len(array), array[:1].nbytes):
+            zero[some] = ~array[some].any(axis=1)
             array[some] = softmax(array[some], axis=1)
+        if not silent and zero.any():
+            warn_unfilled(int(zero.sum()), len(zero), name, where(int(zero.argmax())))
         return array
     hint = "(if these are logits, say so: logits=True or --logits)"
     if array.min() < 0:
@@ -333,6 +338,15 @@ def check_probs(
         )
     array /= sums[:, None]
     return array
+
+
+def warn_unfilled(count: int, total: int, name: str, first: str) -> None:
+    """Warn of logits that are rows of zeros, unless all are."""
+    if 0 < count < total:
+        warn(
+            f"'{name}' has rows of zeros, {count} of {total} (first: {first}): if no mini-batch "
+            "filled these logits, their nodes get uniform probabilities and large sets"
+        )
 
 
 def check_labels(

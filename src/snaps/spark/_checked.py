@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from snaps._checks import plainly
+from snaps._checks import plainly, warn_unfilled
 from snaps._errors import SnapsError
 from snaps._parts import Beliefs, Mean, Own, Part, Probs
 from snaps.scores import LARGEST, LIBRARY, is_moderate
@@ -60,6 +60,7 @@ def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
             tables.nodes.mapInArrow(checker(title, logits, tables.classes), CHECKED)
             .agg(
                 F.min("problem").alias("problem"),
+                F.sum("zeros").alias("zeros"),
                 *[f(name).alias(f"{f.__name__}_{name}") for f in (F.min, F.max)
                   for name in ("classes", "width")],
             )
@@ -85,6 +86,11 @@ def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
         raise SnapsError(
             f"{tables.title('id')} must be unique, got {plainly(again['id'])} twice or more"
         )
+    if logits and found["zeros"]:
+        unfilled = tables.nodes.where(F.forall("probs", lambda value: value == 0))
+        with tables.reading():
+            (first,) = unfilled.agg(F.min("id")).first()
+        warn_unfilled(found["zeros"], count, "probs", f"for id {plainly(first)}")
     return count, int(found["max_classes"]), int(found["max_width"])
 
 

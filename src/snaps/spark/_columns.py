@@ -25,7 +25,7 @@ _NUMBERS = (*_INTEGERS, "float", "double")
 _LISTS = tuple(f"array<{kind}>" for kind in _NUMBERS)
 _INDICES = tuple(f"array<{kind}>" for kind in _INTEGERS)
 _MOST_COLUMNS = 2**31 - 1  # that features may have, on any engine
-CHECKED = "problem string, classes long, width long"
+CHECKED = "problem string, classes long, width long, zeros long"
 
 Named = Callable[[int], str]  # how messages name a row
 
@@ -179,12 +179,15 @@ class _Table:
 
 
 def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
-    """Look at every row of nodes; each partition tells its first problem and its widths."""
+    """Look at every row of nodes; each partition gives its first problem, its widths
+    and how many rows of probabilities or logits are all zero.
+    """
     look = _Look(title, logits, classes)
 
     def check(batches: Iterable[Any]) -> Iterator[Any]:
         problem: str | None = None
         lengths: tuple[int, int] | None = None
+        zeros = 0
         for batch in batches:
             if not len(batch) or problem:
                 continue
@@ -198,6 +201,7 @@ def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
                         f"got {new} {_called(batch.column('id'), 0)}"
                     )
                 lengths = found
+                zeros += int((~lists(batch.column("probs")).any(axis=1)).sum())
             except SnapsError as error:
                 problem = str(error)
         if problem or lengths:
@@ -207,6 +211,7 @@ def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
                     "problem": pa.array([problem], pa.string()),
                     "classes": pa.array([classes], pa.int64()),
                     "width": pa.array([width], pa.int64()),
+                    "zeros": pa.array([zeros], pa.int64()),
                 }
             )
 
@@ -270,7 +275,7 @@ class _Look:
                 )
         width = _length(column, title, name)
         with _titled(title, "probs"):
-            check_probs(lists(column), "probs", logits=self.logits, where=name)
+            check_probs(lists(column), "probs", logits=self.logits, where=name, silent=True)
         return width
 
     def _check_features(self, column: Any, name: Named) -> int:

@@ -71,7 +71,7 @@ class RowMaker:
     @calm
     def make(self, batch: Any) -> list[Array]:
         """The parts of the rows of a batch."""
-        probs = check_probs(lists(batch.column("probs")), logits=self.logits)
+        probs = check_probs(lists(batch.column("probs")), logits=self.logits, silent=True)
         keys = keys_of(batch.column("id"))
         near: dict[Similar, sp.csr_array] = {}
         out = []

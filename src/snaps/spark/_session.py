@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,8 +53,7 @@ def session(master: str | None = None) -> Iterator[Any]:
     builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
     if master is not None:
         builder = builder.master(master)
-    with _ended_on_signals():
-        on_interrupt = signal.getsignal(signal.SIGINT)
+    with _ended_on_signals() as handle_interrupts:
         try:
             spark = builder.getOrCreate()
         except Exception as error:  # Java's errors have no one class
@@ -63,9 +62,7 @@ def session(master: str | None = None) -> Iterator[Any]:
             if "Java gateway process exited" in why:
                 why += ": Spark 4 needs Java 17 or newer"
             raise SnapsError(f"Spark must start{named}, got {why}") from error
-        if threading.current_thread() is threading.main_thread():
-            # Spark's own would ask Java for something while Java has yet to answer.
-            signal.signal(signal.SIGINT, on_interrupt)
+        handle_interrupts()  # Spark has put a handler of its own in place
         try:
             yield spark
         except Exception:
@@ -75,10 +72,12 @@ def session(master: str | None = None) -> Iterator[Any]:
 
 
 @contextmanager
-def _ended_on_signals() -> Iterator[None]:
+def _ended_on_signals() -> Iterator[Callable[[], None]]:
     """Whatever ends the command, such as Ctrl-C, ends the Java that it started, without a word.
 
     Java ignores Ctrl-C, one that is still starting would stay, and py4j logs what interrupts it.
+    Gives a function that makes Ctrl-C exit: py4j would answer a KeyboardInterrupt by asking Java,
+    which may fail.
     """
     from pyspark import java_gateway
 
@@ -89,10 +88,22 @@ def _ended_on_signals() -> Iterator[None]:
         started.append(popen(*arguments, **options))
         return started[-1]
 
+    before = signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+
+    def handle_interrupts() -> None:
+        if in_main:
+            ignored = before is signal.SIG_IGN
+            signal.signal(
+                signal.SIGINT,
+                signal.SIG_IGN if ignored else lambda *_: sys.exit(128 + signal.SIGINT),
+            )
+
     vars(java_gateway)["Popen"] = start
     logging.disable()
+    handle_interrupts()
     try:
-        yield
+        yield handle_interrupts
     except Exception:
         logging.disable(disabled)
         raise
@@ -109,6 +120,8 @@ def _ended_on_signals() -> Iterator[None]:
         logging.disable(disabled)
     finally:
         vars(java_gateway)["Popen"] = popen
+        if in_main:
+            signal.signal(signal.SIGINT, before)
 
 
 def check_java() -> None:
