@@ -21,11 +21,12 @@ SIDE := -n auto --maxprocesses 4 --dist loadfile
 test: $(VENV)/.test
 	$(TEST) $(BIN)/python -m pytest $(SIDE)
 
-# The attacker of the tests, at length: make fuzz CASES=200000 SEED=7
+# The attackers of the tests, at length: make fuzz CASES=200000 SEED=7 ATTACKER=names
 CASES ?= 20000
 SEED  ?= 0
 fuzz: $(VENV)/.test
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -W ignore tests/fuzz.py --cases $(CASES) --seed $(SEED)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -W ignore tests/fuzz.py --cases $(CASES) --seed $(SEED) \
+		$(if $(ATTACKER),--attacker $(ATTACKER))
 
 # Files, commands and what they need, with the lowest versions allowed; without torch.
 test-lowest: $(LOWEST)/.test

@@ -1,6 +1,7 @@
-"""The attacker, at length: make fuzz CASES=200000 SEED=7.
+"""The attackers, at length: make fuzz CASES=200000 SEED=7, or one of them: ATTACKER=names.
 
-Of sixteen cases thirteen are about arguments, two about a file, and one is a sequence of verbs.
+Of sixteen cases twelve are about arguments, two about a file, one is a sequence of verbs, and one
+is about names.
 """
 
 from __future__ import annotations
@@ -12,17 +13,24 @@ from collections import Counter
 
 import fuzz_arrays
 import fuzz_files
+import fuzz_names
 import fuzz_sequences
 
+ATTACKERS = {
+    "arrays": fuzz_arrays,
+    "files": fuzz_files,
+    "names": fuzz_names,
+    "sequences": fuzz_sequences,
+}
+TURNS = {0: "files", 1: "sequences", 5: "names", 8: "files"}  # of sixteen; else arrays
 
-def run(cases: int, seed: int) -> tuple[list[str], Counter]:
+
+def run(cases: int, seed: int, attacker: str | None = None) -> tuple[list[str], Counter]:
     """Play cases; the findings, and how many cases there were of each callable or kind of file."""
     findings, counts = [], Counter()
     for number in range(cases):
-        attacker = fuzz_arrays if number % 8 else fuzz_files
-        if number % 16 == 1:
-            attacker = fuzz_sequences
-        what, fault = attacker.case(seed, number)
+        turn = attacker or TURNS.get(number % 16, "arrays")
+        what, fault = ATTACKERS[turn].case(seed, number)
         counts[what.split("(")[0].split(",")[0]] += 1
         if fault:
             findings.append(f"case {number} of seed {seed}: {what}: {fault}")
@@ -33,9 +41,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--attacker", choices=ATTACKERS)
     options = parser.parse_args()
     start = time.perf_counter()
-    findings, counts = run(options.cases, options.seed)
+    findings, counts = run(options.cases, options.seed, options.attacker)
     print(*findings[:50], sep="\n")
     print(
         f"{options.cases} cases of seed {options.seed} on {len(counts)} callables and kinds of "
