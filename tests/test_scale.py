@@ -731,3 +731,62 @@ def test_a_column_twice_is_told(tmp_path, monkeypatch):
     pq.write_table(nodes.append_column("id", nodes["id"]), "g/nodes.parquet")
     with pytest.raises(snaps.SnapsError, match="must have each column once, got one twice"):
         read_folder("g")
+
+
+@MEASURED
+def test_known_labels_are_propagated_a_few_folds_at_a_time(tmp_path, monkeypatch):
+    """All folds at once took 36 tables of scores, which are not mapped if they are small."""
+    monkeypatch.chdir(tmp_path)
+    n, num_classes = 30_000, 60
+    labels, roles = np.arange(n) % num_classes, np.full(n, "test", object)
+    roles[:2000], roles[2000:12_000] = "calib", "train"
+    probs = listed(np.full((n, num_classes), 1 / num_classes))
+    write_plainly({"probs": probs, "label": labels, "role": pa.array(roles)}, n)
+    taken = memory_of(
+        "data = read_folder('g')\n"
+        "cp = snaps.Pooled(0.1, parts=('own', 'propagated'))\n"
+        "cp.calibrate(data.graph, data.probs, data.labels, data.nodes('calib'),\n"
+        "             known_nodes=data.nodes('train'))"
+    )
+    assert taken < 28 * 8 * n * num_classes
+
+
+@MEASURED
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [
+        (snaps.Pooled(candidates=10), "import snaps._context as c\nc.summary(read.graph)"),
+        (snaps.SNAPS(), "import snaps._cells as c\nc._singular_vectors(read.graph.features)"),
+    ],
+)
+def test_singular_vectors_of_wide_features_count(tmp_path, monkeypatch, method, code):
+    """They have a row for each column, which no file helps with: it took six such tables."""
+    monkeypatch.chdir(tmp_path)
+    n, width, each = 1000, 50_000, 20
+    write_plainly({"probs": listed(np.full((n, 2), 0.5))}, n)
+    columns = np.random.default_rng(0).integers(width, size=(n, each))
+    ends = np.repeat(np.arange(n), each), columns.reshape(-1)
+    table = sp.coo_array((np.ones(n * each), ends), shape=(n, width)).tocsr()
+    sp.save_npz("g/features.npz", table)
+    _, least = needs(tmp_path / "g", method)
+    taken = memory_of(f"read = read_folder('g')\n{code}")
+    assert 8 * 136 * width < taken < least - 600 * 10**6
+
+
+@MEASURED
+def test_means_at_some_nodes_of_a_dense_graph_are_made_in_blocks(tmp_path, monkeypatch):
+    """Two steps from a few thousand nodes are all edges, which took seven times the graph."""
+    monkeypatch.chdir(tmp_path)
+    n, num_edges = 20_000, 4_000_000
+    roles = np.full(n, "test", object)
+    roles[:1000], roles[1000:6000] = "calib", "train"
+    columns = {"probs": listed(np.full((n, 2), 0.5)), "label": np.arange(n) % 2}
+    write_plainly({**columns, "role": pa.array(roles)}, n, num_edges)
+    np.save("g/features.npy", np.random.default_rng(0).random((n, 4), np.float32))
+    read = "data = read_folder('g')\n"
+    work = (
+        "cp = snaps.Pooled(0.1, k=2, parts=('own', 'regression'), candidates=50)\n"
+        "cp.calibrate(data.graph, data.probs, data.labels, data.nodes('calib'),\n"
+        "             known_nodes=data.nodes('train'))"
+    )
+    assert memory_of(read + work) - memory_of(read) < 16 * num_edges

@@ -5,7 +5,7 @@ Left of the wall: labels come as evidence, inside the parts that name it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from types import MappingProxyType
@@ -320,26 +320,27 @@ class Inputs:
 
         What depends on evidence is asked for once, at few nodes: only those rows are made.
         """
-        flowing = self._flowing([part for part, _ in asks])
-        out = []
-        for part, keys in asks:
-            places = self.positions(keys)
-            table = flowing.get(part) if isinstance(part, Propagated) else None
-            taken = self._rows(part, places) if table is None else table[places]
-            out.append(np.asarray(taken, np.float64))
-        return out
+        flowing = self._flowing(asks)
+        return [
+            np.asarray(
+                flowing[i] if i in flowing else self._rows(part, self.positions(keys)), np.float64
+            )
+            for i, (part, keys) in enumerate(asks)
+        ]
 
-    def _flowing(self, parts: Iterable[Part]) -> dict[Part, Array]:
-        """The propagated ones of some parts; several over the same edges go together."""
-        out: dict[Part, Array] = {}
-        flows = dict.fromkeys(part for part in parts if isinstance(part, Propagated))
-        if self.large:
-            return out
-        for over in dict.fromkeys(part.over for part in flows):
-            same = [part for part in flows if part.over == over]
-            if len(same) > 1:
-                tables = self._propagated(over, [part.evidence for part in same])
-                out |= dict(zip(same, tables, strict=True))
+    def _flowing(self, asks: Sequence[tuple[Part, Keys]]) -> dict[int, Array]:
+        """Rows of the propagated parts, by their place among the asks.
+
+        Several over the same edges go together, as many as a block holds.
+        """
+        out: dict[int, Array] = {}
+        flows = [(i, part) for i, (part, _) in enumerate(asks) if isinstance(part, Propagated)]
+        for over in () if self.large else dict.fromkeys(part.over for _, part in flows):
+            same = [(i, part.evidence) for i, part in flows if part.over == over]
+            for some in pieces(len(same), 4 * self.probs.size) if len(same) > 1 else ():
+                tables = self._propagated(over, [evidence for _, evidence in same[some]])
+                for (i, _), table in zip(same[some], tables, strict=True):
+                    out[i] = table[self.positions(asks[i][1])]
         return out
 
     def _rows(self, part: Part, places: Array) -> Array:
@@ -371,17 +372,12 @@ class Inputs:
         kind: Any = np.float64,
     ) -> Array:
         """The mean over neighbours at some places, of a table that is made where it is needed."""
-        from snaps.kernels.aggregation import neighbour_mean
+        from snaps.kernels.aggregation import neighbour_mean_at
 
         matrix = self.get(over)
         if matrix is None:
             return rows(places)
-        near = matrix[places]
-        columns, within = np.unique(near.indices, return_inverse=True)
-        near = sp.csr_array((near.data, within, near.indptr), shape=(len(places), len(columns)))
-        return neighbour_mean(
-            near, rows(columns).astype(kind, copy=False), rows(places), exact=exact
-        )
+        return neighbour_mean_at(matrix, rows, places, kind, exact=exact)
 
     def _means(self, mean: Mean, places: Array) -> Array:
         """The mean over neighbours at some places, of a table that is there."""

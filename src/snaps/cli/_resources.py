@@ -23,6 +23,9 @@ _BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _BASE, _A_NODE = 700 * 10**6, 120
 # Of each column that is read Parquet holds a page, as it is in the file and decoded.
 _A_PAGE = 2 * 2**20
+# Tables that finding singular vectors holds at a time: the products, what LAPACK copies, and the
+# rows of a block, which are an eighth of the columns.
+_BASES = 6.5
 
 
 def read_size(text: str | None, name: str) -> int | None:
@@ -96,11 +99,11 @@ def needs(
         classes, probs_bytes = sum(name.startswith("p_") for name in nodes.types), 8
         columns = classes
     features, kind = nodes.width("features")
-    feature_bytes, sparse, turned = _held(kind), 0, 0
+    feature_bytes, sparse, turned, width = _held(kind), 0, 0, 0
     if isinstance(nodes, CsvColumns):
         features, feature_bytes = sum(name.startswith(FEATURE) for name in nodes.types), 8
     if not features:
-        features, feature_bytes, sparse, turned = _beside(folder)
+        features, feature_bytes, sparse, turned, width = _beside(folder)
     # A string takes the bytes of the longest; labels are also sorted, which no file helps with.
     named = 300 * is_text(nodes.types.get("id")) + 12 * nodes.longest("label")
     padded = 12 * nodes.longest("id") + 12 * nodes.longest(group_by or "")
@@ -108,7 +111,7 @@ def needs(
         nodes.num_rows, edges.num_rows, classes, features, getattr(estimator, "k", 0),
         probs_bytes=probs_bytes, feature_bytes=feature_bytes,
         sparse=sparse, turned=turned, named=named, padded=padded,
-        columns=columns,
+        columns=columns, width=width,
         everyone=getattr(estimator, "candidates", None) is None,
         pooled=estimator.uses_evidence, weighted=weighted,
     )  # fmt: skip
@@ -122,11 +125,11 @@ def _held(kind: np.dtype) -> int:
     return kind.itemsize + (4 if kind.itemsize < 4 else 8)
 
 
-def _beside(folder: Path) -> tuple[int, int, int, int]:
+def _beside(folder: Path) -> tuple[int, int, int, int, int]:
     """Features in a file of their own: columns, bytes of each, bytes if sparse, and to turn these.
 
     SciPy turns one sparse format into another in memory, by way of arrays as large. Sparse rows of
-    few columns are searched as dense ones.
+    few columns are searched as dense ones; of others the number of columns comes last.
     """
     from snaps._cells import WIDE
     from snaps._feature_files import read_npy
@@ -135,18 +138,18 @@ def _beside(folder: Path) -> tuple[int, int, int, int]:
     table, packed = folder / "features.npy", folder / "features.npz"
     if table.exists():
         array = read_npy(table)
-        return array.shape[-1] if array.ndim else 0, _held(array.dtype), 0, 0
+        return array.shape[-1] if array.ndim else 0, _held(array.dtype), 0, 0, 0
     if not packed.exists():
-        return 0, 0, 0, 0
+        return 0, 0, 0, 0, 0
     with open_npz(packed) as arrays:
         if "x" in arrays and "format" not in arrays:
             kind, shape = arrays.header("x")
-            return shape[-1] if shape else 0, _held(kind), 0, 0
+            return shape[-1] if shape else 0, _held(kind), 0, 0, 0
         size = sum(arrays.sizes.values())
         other = "format" in arrays and arrays["format"].tolist() not in ("csr", b"csr")
         ends = arrays.get("shape" if "format" in arrays else "x_shape", np.empty(0))
         width = int(ends.flat[-1]) if ends.size and ends.dtype.kind in "iu" else 0
-    return width if width <= WIDE else 0, 0, size, 2 * size * other
+    return width if width <= WIDE else 0, 0, size, 2 * size * other, width
 
 
 def needed(
@@ -163,6 +166,7 @@ def needed(
     named: int = 0,
     padded: int = 0,
     columns: int = 1,
+    width: int = 0,
     everyone: bool = True,
     pooled: bool = False,
     weighted: bool = False,
@@ -171,9 +175,12 @@ def needed(
 
     `sparse` are bytes of sparse features, `turned` those that their way from another sparse format
     takes, `named` bytes per node of strings, `padded` those of strings as long as the longest,
-    which may be mapped, `columns` those that probabilities are read from, and `everyone` says that
-    neighbours are looked for among all nodes.
+    which may be mapped, `columns` those that probabilities are read from, `width` the columns of
+    features where these are sparse and many, and `everyone` says that neighbours are looked for
+    among all nodes.
     """
+    from snaps._context import SUMMARY_SIZE
+
     table, near = 8 * nodes * classes, 12 * nodes * k
     searched = nodes * features * feature_bytes + sparse
     # Sparse features are looked at in a copy.
@@ -183,6 +190,11 @@ def needed(
     if pooled:  # a second graph of neighbours, the features summed up, and those in context
         near, given = 2 * near, given + 8 * nodes * min(features or 128, 128) + 1024 * nodes
     searching = near + (4 * features + 60) * nodes * bool(k and everyone)
+    # Leading singular vectors have as many rows as features have columns: of all features to sum
+    # them up, of wide sparse ones to search among all nodes.
+    if pooled or (k and everyone and not features):
+        width = max(width, features)
+        searching += int(_BASES * 8 * (SUMMARY_SIZE + 8) * width) * (width > SUMMARY_SIZE)
     fixed = _BASE + (_A_NODE + named + 2 * classes) * nodes + graph
     # In blocks: scores of all nodes, of those asked for, and as neighbours read them, in half the
     # bytes. Small tables are made whole, one for each part.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
 from snaps.kernels.compiling import loop
+from snaps.kernels.memory import pieces
 from snaps.kernels.prefetching import prefetch
 from snaps.kernels.threads import in_shares
 
@@ -48,6 +52,34 @@ def neighbour_mean(
         in_shares(_exact_mean, n, share, indptr, matrix.indices, flat, own, out)
     else:
         in_shares(_neighbour_mean, n, share, indptr, matrix.indices, matrix.data, flat, own, out)
+    return out
+
+
+def neighbour_mean_at(
+    matrix: sp.csr_array,
+    rows: Callable[[np.ndarray], np.ndarray],
+    places: np.ndarray,
+    kind: Any = np.float64,
+    *,
+    exact: bool = False,
+) -> np.ndarray:
+    """The same at some places, of a table whose `rows` are made where they are needed, as `kind`.
+
+    Some of the places at a time: of a dense graph, the neighbours of a few are all of its edges.
+    """
+    parts = pieces(len(places), 16 * (matrix.nnz // matrix.shape[0] + 1))
+    reached = np.zeros(matrix.shape[1], bool)
+    for some in parts:
+        reached[matrix[places[some]].indices] = True
+    table = rows(np.flatnonzero(reached)).astype(kind, copy=False)
+    within = np.cumsum(reached, dtype=matrix.indices.dtype) - 1
+    own = np.asarray(rows(places), np.float64)
+    out = np.empty(own.shape)
+    for some in parts:
+        near = matrix[places[some]]
+        ends = near.data, within[near.indices], near.indptr
+        near = sp.csr_array(ends, shape=(near.shape[0], len(table)))
+        out[some] = neighbour_mean(near, table, own[some], exact=exact)
     return out
 
 
