@@ -316,6 +316,11 @@ def _outcome(kind: str, files: dict[str, bytes]) -> Outcome:
         shutil.rmtree(place)
 
 
+def kind_of(seed: int, number: int) -> str:
+    """The kind of file that a case is about."""
+    return list(KINDS)[np.random.default_rng([seed, number]).integers(len(KINDS))]
+
+
 def case(seed: int, number: int) -> tuple[str, str]:
     """Play one case; what was done, and what is wrong about what happened ("" if nothing)."""
     random = np.random.default_rng([seed, number])

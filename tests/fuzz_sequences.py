@@ -79,7 +79,7 @@ class World:
         if random.random() < 0.2:
             near = sp.random_array((n, n), density=0.1, rng=random).tocsr()
             near.data = near.data * pick(random, 1.0, 1e-200, 1e160) - pick(random, 0.0, 0.2)
-            if random.random() < 0.3:
+            if random.random() < 0.3 and near.data.max() < 100:
                 near = sp.csr_array((9 * near).astype(np.int32))
             self.similarity = near
         self.names = pick(random, None, None, np.array(["z", "a", "m"]), np.array([7, -2, 30]))

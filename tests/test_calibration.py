@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
+import small
 import snaps
 from snaps.calibration import (
     Calibration,
@@ -297,3 +299,28 @@ def test_with_too_few_nodes_everything_is_covered():
     assert coverage_law(3, 10, 0.1).mean() == 10
     assert coverage_interval(3, 10, 0.1) == (1, 1)
     assert coverage_pmf(3, 10, 0.1).tolist() == [0] * 10 + [1]
+
+
+@pytest.mark.parametrize("level", [0, 1, 1.5, -0.1, math.nan, "0.9", None, True])
+def test_levels_lie_between_0_and_1(level):
+    assert small.complaint(coverage_interval, 100, 100, 0.1, level=level).startswith("'level' must")
+
+
+def test_intervals_of_a_trillion_nodes(monkeypatch):
+    """Without a table of all hits; where both can be computed, they agree."""
+    trillion = 10**12
+    low, high = coverage_interval(100, trillion, 0.1)
+    assert (low, high) == pytest.approx(stats.beta(91, 10).ppf([0.005, 0.995]), abs=1e-9)
+    assert coverage_interval(trillion, 1000, 0.1) == tuple(
+        hits / 1000 for hits in stats.binom(1000, 0.9).ppf([0.005, 0.995])
+    )
+    low, high = coverage_interval(trillion, trillion, 0.1)
+    spread = math.sqrt(2 * 0.1 * 0.9 / trillion)
+    assert (low, high) == pytest.approx((0.9 - 2.5758 * spread, 0.9 + 2.5758 * spread), abs=1e-9)
+    for value in ({"n": 10**16, "m": 5}, {"n": 5, "m": 10**16}):
+        assert "must be" in small.complaint(coverage_interval, **value, alpha=0.1)
+    assert "'m' must fit into memory" in small.complaint(coverage_pmf, 100, trillion, 0.1)
+    exact = {pair: coverage_interval(*pair, 0.1) for pair in ((100, 10**5), (10**5, 10**5))}
+    monkeypatch.setattr("snaps.calibration.MOST_COUNTED", 10)
+    for pair, ends in exact.items():
+        assert coverage_interval(*pair, 0.1) == pytest.approx(ends, abs=3e-5)

@@ -430,6 +430,23 @@ TAMPERED = {
     "'penalty' must be a number of at least 0, got -1": header(
         scorer__score={"name": "RAPS", "k_reg": 1, "penalty": -1}
     ),
+    "'k' must be an integer of at least 1, got [1]": header(
+        scorer__similar={"k": [1], "weighting": "cosine", "search": None}
+    ),
+    "'weighting' must be cosine or uniform, got 'other'": header(
+        scorer__similar={"k": 5, "weighting": "other", "search": None}
+    ),
+    # To update rows longer than k would write beyond the end of an array.
+    "'near0' must have at most 2 neighbours per node": header(
+        near=[{"kind": "Similar", "k": 2, "weighting": "cosine", "search": None, "made": None}]
+    ),
+    "'seed' must be an integer of at least 0, got -1": header(scorer__seed=-1),
+    "'used_keys' must be a list of keys, got int64": arrays(used_keys=CALIB),
+    "'used' must have finite fingerprints (30, 4), got (30, 3)": arrays(
+        used_probs=np.zeros((30, 3))
+    ),
+    "'alpha' must lie strictly between 0 and 1, got 3.0": header(calibrated_alpha="3.0"),
+    f"{FIT} (fingerprints)": header(fingerprints=[1]),
     f"{FIT} (alpha)": header(parameters__alpha="1/0"),
     f"{FIT} (parameter)": header(parameters__more=1),
     f"{FIT} (parameters)": header(parameters=[1, 2]),
@@ -567,3 +584,60 @@ def test_the_lowest_versions_allowed_are_the_ones_tested():
         parts = tested[name].split(".")
         assert parts[: version.count(".") + 1] == version.split("."), name
         assert set(parts[version.count(".") + 1 :]) <= {"0"}, name
+
+
+def test_a_saved_estimator_is_compressed_where_that_pays(tmp_path):
+    """Features that are mostly zeros take little room; what cannot shrink is stored as it is."""
+    random = np.random.default_rng(0)
+    table = np.where(random.random((small.NUM_NODES, 3000)) < 0.01, 1.0, 0.0)
+    graph = snaps.Graph(small.EDGES, table)
+    cp = snaps.SNAPS(0.2, k=5, weights=(0.3, 0.2)).calibrate(graph, PROBS, LABELS, CALIB)
+    cp.save(tmp_path / "cp")
+    assert (tmp_path / "cp").stat().st_size < table.nbytes / 10
+    with zipfile.ZipFile(tmp_path / "cp") as archive:
+        kinds = {each.filename: each.compress_type for each in archive.infolist()}
+    assert kinds["x.npy"] == zipfile.ZIP_DEFLATED and kinds["probs.npy"] == zipfile.ZIP_STORED
+    np.testing.assert_array_equal(snaps.load(tmp_path / "cp").scores_, cp.scores_)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_weights_of_any_size_are_loaded_as_they_were(tmp_path, directed):
+    """Rows are scaled by powers of two of their own; a file has them scaled already."""
+    random = np.random.default_rng(1)
+    weights = 10.0 ** random.uniform(-290, 290, small.EDGES.shape[1])
+    graph = snaps.Graph(
+        small.EDGES, small.FEATURES, small.NUM_NODES, weighted=True, edge_weights=weights,
+        directed=directed,
+    )  # fmt: skip
+    cp = snaps.DAPS(0.2, weight=0.9).calibrate(graph, PROBS, LABELS, CALIB)
+    cp.save(tmp_path / "cp")
+    loaded = snaps.load(tmp_path / "cp")
+    np.testing.assert_array_equal(loaded.scores_, cp.scores_)
+    np.testing.assert_array_equal(loaded.predict_set().mask, cp.predict_set().mask)
+    assert str(loaded.exchangeability()) == str(cp.exchangeability())
+
+
+def test_the_level_calibrated_for_is_kept(tmp_path):
+    """The level may be changed after calibration; a report shows what was tuned for which."""
+    cp = small.calibrated(snaps.DAPS(0.2)).set_params(alpha=0.4)
+    cp.save(tmp_path / "cp")
+    loaded = snaps.load(tmp_path / "cp")
+    assert loaded.alpha == 0.4
+    pages = []
+    for each in (cp, loaded):
+        each.report(tmp_path / "page.html")
+        pages.append((tmp_path / "page.html").read_text())
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize("names", [[[1], [2]], [{"a": 1}, 2], {"0": 1}, ["x", "x"], "xy"], ids=str)
+def test_groups_of_a_file_are_names(tmp_path, names):
+    groups = np.array(["x", "y"])[np.arange(small.NUM_NODES) % 2]
+    small.calibrated(groups=groups).save(tmp_path / "cp")
+    arrays = read_npz(tmp_path / "cp")
+    header = json.loads(arrays["header"].tobytes())
+    header["groups"] = names
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(tmp_path / "bad.npz", **arrays)
+    message = small.complaint(snaps.load, tmp_path / "bad.npz")
+    assert "'groups' must be different strings or numbers" in message

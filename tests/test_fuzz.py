@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import fuzz
+import fuzz_files
+import fuzz_sequences
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
@@ -12,3 +14,19 @@ def test_refused_or_the_same_answer(seed, one_thread):
     findings, counts = fuzz.run(500, seed)
     assert not findings, "\n".join(findings)
     assert len(counts) > 20
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_sequences_of_verbs_and_files_in_between(seed, one_thread):
+    played = [fuzz_sequences.case(seed, number) for number in range(80)]
+    findings = [f"{what}: {fault}" for what, fault in played if fault]
+    assert not findings, "\n".join(findings)
+
+
+def test_tampered_headers(one_thread):
+    saved = ("saved SNAPS", "saved Pooled", "saved without data")
+    cases = [number for number in range(3000) if fuzz_files.kind_of(5, number) in saved][:150]
+    played = [fuzz_files.case(5, number) for number in cases]
+    findings = [f"{what}: {fault}" for what, fault in played if fault]
+    assert not findings, "\n".join(findings)
+    assert sum("tampered" in what for what, _ in played) > 10

@@ -221,7 +221,7 @@ def test_integers_of_pandas_may_be_positions_or_ids(papers):
     given = snaps.DAPS(0.1).calibrate, other, probs, labels
     message = complaint(*given, pd.Index(np.arange(200)), classes=CLASSES)
     assert message == (
-        "'nodes' must be positions or ids, got integers of a pandas Index, which may be either: "
+        "'nodes' must be positions or ids, got integers of a Index, which may be either: "
         "pass graph.index(...) for ids, .to_numpy() for positions"
     )
     numbered = snaps.Graph(graph.adjacency)
@@ -524,3 +524,114 @@ def test_a_confidence_level_by_mistake(papers):
 def test_the_attacker_of_names(seed, one_thread):
     findings = [found for number in range(150) if (found := fuzz_names.case(seed, number))[1]]
     assert not findings, findings[:5]
+
+
+# ---- What fresh eyes found -----------------------------------------------------------------------
+
+
+def test_numbers_as_text_are_ids_too():
+    """NetworkX reads edge lists with strings as nodes, in the order of the edges."""
+    graph = nx.parse_edgelist(["2 0", "0 1", "1 3"])
+    made = snaps.Graph.from_networkx(graph)
+    assert made.ids.tolist() == ["2", "0", "1", "3"]
+    table = pd.DataFrame(np.eye(4))
+    message = complaint(snaps.Graph.from_networkx, graph, table)
+    assert message.startswith("'features' must have the graph's ids as its index, got the default")
+    assert snaps.Graph.from_networkx(graph, table.iloc[[1, 0, 2, 3]]).features[0, 2] == 1
+    message = complaint(snaps.DAPS(0.4).calibrate, made, table, [0, 1, 2, 3], [0, 1])
+    assert message.startswith("'probs' must have the graph's ids as its index, got the default")
+
+
+@pytest.mark.parametrize("kind", [bool, object, "category", "boolean", "bool[pyarrow]"])
+def test_masks_of_any_kind_are_aligned(papers, kind):
+    expected = calibrated(papers)
+    mask = (papers[5] == "test").astype(kind)
+    same_sets(expected.predict_set(mask), expected.predict_set(np.arange(260, 600)))
+    nodes = (papers[5] == "calib").astype(kind)
+    same_sets(calibrated(papers, nodes=nodes).predict_set(), expected.predict_set())
+    sets = expected.predict_set()
+    single = pd.Series(sets.sizes == 1, index=sets.ids).astype(kind)
+    same_sets(sets[single.sample(frac=1, random_state=1)], sets[sets.sizes == 1])
+
+
+def test_metrics_refuse_what_evaluate_refuses(papers):
+    graph, probs, labels, *_ = papers
+    ids = np.random.default_rng(5).permutation(600)
+    other = snaps.Graph(graph.adjacency, ids=ids)
+    cp = snaps.DAPS(0.1).calibrate(other, probs, labels, np.arange(60, 260), classes=CLASSES)
+    sets, series = cp.predict_set(np.arange(260, 600)), pd.Series(labels, index=ids)
+    expected = metrics.coverage(sets, labels)
+    assert metrics.coverage(sets, series) == expected
+    for call in (
+        lambda: metrics.coverage(sets, series.sort_index()),
+        lambda: metrics.group_coverage(sets, labels, series.sort_index()),
+        lambda: cp.evaluate(series.sort_index()),
+    ):
+        assert "must have the" in (message := complaint(call)) and "as its index" in message
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda nodes: pd.Series(nodes, dtype=object),
+        lambda nodes: pd.Index(nodes, dtype=object),
+        lambda nodes: pd.Series(nodes).astype("category"),
+        lambda nodes: pd.Series(nodes, dtype="Int64"),
+        pl.Series,
+        pa.array,
+    ],
+)
+def test_columns_of_integers_may_be_positions_or_ids(papers, spell):
+    graph, probs, labels, *_ = papers
+    for ids in (np.arange(600)[::-1], np.arange(600)[::-1].astype(str)):
+        other = snaps.Graph(graph.adjacency, ids=ids)
+        given = snaps.DAPS(0.1).calibrate, other, probs, labels, spell(np.arange(200))
+        assert "which may be either" in complaint(*given, classes=CLASSES)
+
+
+def test_a_column_of_ids_after_a_shuffle():
+    ids = np.random.default_rng(7).permutation(60)
+    table = pd.DataFrame(small.FEATURES, columns=list("abcd"))
+    table.insert(0, "id", ids)
+    expected = snaps.Graph(None, table, ids=ids).features
+    assert expected.shape == (60, 4)
+    shuffled = snaps.Graph(None, table.sample(frac=1, random_state=3), ids=ids).features
+    assert (shuffled == expected).all()
+    # An index with a name is no default one, whatever it holds.
+    named = table.set_index("id").sort_index()
+    assert (snaps.Graph(None, named, ids=ids).features == expected).all()
+
+
+def test_names_that_are_no_edges():
+    ids = ["ann", "bob", "cleo"]
+    assert complaint(snaps.Graph, {0: [1, 2], 1: [2, 0]}).endswith("two columns, got [0, 1]")
+    table = pd.DataFrame({"src": ["ann"], "weight": [1]})
+    assert complaint(snaps.Graph, table, ids=ids).endswith("got ['src', 'weight']")
+    table = pd.DataFrame({"Target": ["bob"], "Source": ["ann"]})
+    assert snaps.Graph(table, ids=ids, directed=True).adjacency.toarray()[0].tolist() == [0, 1, 0]
+    both = pd.DataFrame({"src": ["ann"], "dst": ["bob"], "source": ["bob"], "target": ["cleo"]})
+    assert "got ['src', 'dst', 'source', 'target']" in complaint(snaps.Graph, both, ids=ids)
+    unlike = {"src": ["ann"], "dst": ["bob", "ann"]}
+    message = "'edges' must have as many sources as targets, got 1 and 2"
+    assert complaint(snaps.Graph, unlike, ids=ids) == message
+    weights = pd.Series([1.0, 2.0], index=[1, 0])
+    message = complaint(snaps.Graph, LINKS, ids=ids, weighted=True, edge_weights=weights)
+    assert message.startswith("'edge_weights' must be in the order of the edges")
+    message = complaint(snaps.Graph.from_networkx, nx.Graph([(0, 1)]), ids=[0, 1])
+    assert message == "'ids' must be left out: the nodes of the graph tell it"
+
+
+def test_a_table_is_no_mask_of_sets():
+    table = pd.DataFrame(np.eye(2, dtype=bool), index=["a", "b"], columns=["x", "y"])
+    assert complaint(snaps.PredictionSets, table).startswith("'mask' must be an array")
+    assert len(snaps.PredictionSets(table.reset_index(drop=True).set_axis([0, 1], axis=1))) == 2
+
+
+def test_probabilities_in_two_places(tmp_path):
+    small.write(tmp_path / "g")
+    columns = {f"p_{y}": small.PROBS[:, y] for y in range(3)}
+    small.change(tmp_path / "g", "nodes", **columns)
+    message = "nodes.parquet must have a column 'probs' or one 'p_<class>' per class, got both"
+    assert complaint(read_folder, tmp_path / "g") == message
+    small.change(tmp_path / "g", "nodes", p_2=None)  # p_0 and p_1 may be anything else
+    assert read_folder(tmp_path / "g").probs.shape == (60, 3)

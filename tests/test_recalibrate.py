@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import threading
+import warnings
 from functools import cache
 
 import numpy as np
@@ -400,6 +402,69 @@ def test_recalibrate_comes_after_calibrate():
     )
 
 
+@each_method
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_report_of_a_kept_threshold(tmp_path, name, labelled):
+    """Of the calibration nodes the new graph has some, or none."""
+    for gone in (OLD[:50], OLD):
+        graph, probs, labels, _ = without(gone)
+        cp = METHODS[name]().calibrate(*before(), **roles())
+        noted(cp.recalibrate, graph, probs, threshold="keep")
+        cp.report(tmp_path / "page.html", labels if labelled else None)
+        assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("option", ["refit=False", "threshold='keep'"])
+@pytest.mark.parametrize("name", ["SNAPS", "Pooled", "EmbeddedSNAPS"])
+def test_parameters_that_use_features_need_them(name, option):
+    case = made()
+    graph = snaps.Graph(case.graph.adjacency, ids=case.graph.ids)
+    cp = METHODS[name]().calibrate(*before(), **roles())
+    kept = {"refit": False} if option == "refit=False" else {"threshold": "keep"}
+    said = complaint(cp.recalibrate, graph, case.probs, **kept)
+    if name == "EmbeddedSNAPS":
+        assert said == "'features' must have a row for each item, got none"
+    else:
+        assert said == (
+            f"'graph' must have features, as it had to calibrate: {option} keeps parameters that "
+            "use them"
+        )
+
+
+@pytest.mark.parametrize("tuning_evidence", [False, True])
+def test_kept_parameters_go_on_without_evidence_that_is_gone(tmp_path, tuning_evidence):
+    """Saved and loaded, they know the labels that are left."""
+    graph, probs, _, _ = without(np.concatenate([KNOWN[:10], TUNE[:10]]))
+    cp = snaps.Pooled(0.1, tuning_evidence=tuning_evidence)
+    cp.calibrate(*before(), **roles())
+    noted(cp.recalibrate, graph, probs, refit=False, missing="drop")
+    cp.save(tmp_path / "cp")
+    assert_same(cp, snaps.load(tmp_path / "cp"))
+
+
+def test_evidence_comes_back_with_its_graph():
+    """A threshold kept on a graph of other nodes leaves out labels there, and there alone."""
+    graph, probs, labels = before()
+    cp = snaps.Pooled(0.1).calibrate(graph, probs, labels, **roles())
+    first = cp.scores_
+    plain = snaps.Graph(graph.adjacency, graph.features)
+    noted(cp.recalibrate, plain, probs, threshold="keep")
+    assert not np.array_equal(cp.scores_, first)
+    noted(cp.recalibrate, graph, probs, refit=False)
+    np.testing.assert_array_equal(cp.scores_, first)
+
+
+def test_a_kept_threshold_that_cannot_score_is_not_swapped_in():
+    graph, probs, _, _ = without(np.arange(10, GROWN))
+    cp = snaps.SNAPS(0.1).calibrate(*before(), **roles())
+    sets = cp.predict_set().mask
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        said = complaint(cp.recalibrate, graph, probs, threshold="keep")
+    assert said == "'k' must be smaller than the number of nodes 10, got 20"
+    np.testing.assert_array_equal(cp.predict_set().mask, sets)
+
+
 # ---- nodes that are found by id are those of before ----------------------------------------------
 
 
@@ -580,3 +645,71 @@ def test_a_joined_reference_is_given_again_when_there_are_more_items(tmp_path):
     assert complaint(plain.recalibrate, table, case.probs, reference=[3]) == (
         "'reference' must be left out, as it was to calibrate"
     )
+
+
+# ---- one state at a time -------------------------------------------------------------------------
+
+VERBS = {
+    "evaluate": lambda cp, path: cp.evaluate(made().labels),
+    "predict_set": lambda cp, path: cp.predict_set().mask.tolist(),
+    "smoothed": lambda cp, path: cp.predict_set(smoothed=True).mask.tolist(),
+    "predict_p": lambda cp, path: cp.predict_p(smoothed=True).tolist(),
+    "exchangeability": lambda cp, path: str(cp.exchangeability()),
+    "explain": lambda cp, path: str(cp.explain(250)),
+    "scores_": lambda cp, path: cp.scores_.tolist(),
+    "neighbours_": lambda cp, path: cp.neighbours_,
+    "report": lambda cp, path: cp.report(path, made().labels) or path.read_text(),
+    "save": lambda cp, path: cp.save(path) or path.read_bytes(),
+    "save without data": lambda cp, path: cp.save(path, data=False) or path.read_bytes(),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("name", ["SNAPS", "Pooled"])
+def test_a_verb_reads_the_state_once(tmp_path, monkeypatch, name, verb):
+    """Another thread may recalibrate in between: each answer is of one calibration."""
+    case = made()
+    cp = METHODS[name]().calibrate(case.graph, case.probs, case.labels, **roles())
+    states, answers = [], []
+    for probs in (case.probs, another_run()):
+        cp.recalibrate(case.graph, probs)
+        states.append(cp._state)
+        answers.append(VERBS[verb](cp, tmp_path / "file"))
+    assert verb == "neighbours_" or answers[0] != answers[1]
+    reads = []
+
+    def another(self):
+        reads.append(None)
+        return states[len(reads) % 2]
+
+    monkeypatch.setattr(type(cp), "_state", property(another))
+    for _ in range(4):
+        reads.append(None)
+        assert VERBS[verb](cp, tmp_path / "file") in answers
+
+
+def test_threads_that_evaluate_while_one_recalibrates():
+    case = made()
+    cp = snaps.SNAPS(0.1, weights=(0.3, 0.3))
+    cp.calibrate(case.graph, case.probs, case.labels, **roles())
+    right = []
+    for probs in (another_run(), case.probs):
+        cp.recalibrate(case.graph, probs)
+        right.append(cp.evaluate(case.labels))
+    wrong, done = [], threading.Event()
+
+    def evaluate():
+        while not done.is_set():
+            told = cp.evaluate(case.labels)
+            if told not in right:
+                wrong.append(told)
+
+    threads = [threading.Thread(target=evaluate) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for turn in range(20):
+        cp.recalibrate(case.graph, case.probs if turn % 2 else another_run())
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong

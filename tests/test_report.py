@@ -16,6 +16,7 @@ import pytest
 import small
 import snaps
 from small import complaint, made, noted
+from snaps.folder import write_folder
 from snaps.models import smoothed_regression
 from snaps.report import _explorer, _facts
 from snaps.report._charts import percent, size_bands
@@ -618,3 +619,21 @@ def test_a_predictor_of_another_version(run, tmp_path):
         np.savez(file, **arrays)
     code, _, err = run("report", "g", "--with", "m.snaps", "--out", "r.html")
     assert code == 2 and "version" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("method", ["snaps", "daps", "pooled"])
+def test_the_command_with_a_kept_threshold_on_another_graph(run, tmp_path, method):
+    """Of the calibration nodes the other folder has a third."""
+    assert run("calibrate", "g", "--alpha", 0.2, "--method", method, "--out", "m.snaps")[0] == 0
+    kept = np.arange(20, small.NUM_NODES)
+    places = np.full(small.NUM_NODES, -1)
+    places[kept] = np.arange(len(kept))
+    edges = places[small.EDGES]
+    edges = edges[:, (edges >= 0).all(axis=0)]
+    graph = snaps.Graph(edges, small.FEATURES[kept], ids=small.NAMES[kept])
+    given = small.PROBS[kept], small.LABELS[kept], small.ROLES[kept]
+    write_folder(tmp_path / "other", graph, *given)
+    kept = ("--with", "m.snaps", "--threshold", "keep", "--out", "r.html")
+    code, _, err = run("report", "other", *kept)
+    assert code == 0 and "Traceback" not in err
+    assert Page(tmp_path / "r.html").numbers["n_nodes"] == [30]

@@ -273,6 +273,7 @@ def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, An
     inputs = _unpack_data(header, arrays, len(classes)) if header["data"] else None
     groups = None
     if header["groups"] is not None:
+        _check_group_names(header["groups"])
         codes = np.empty(0, np.int64) if inputs is None else arrays["groups"]
         _check_codes(codes, "groups", len(header["groups"]))
         groups = Groups(codes, tuple(header["groups"]))
@@ -342,6 +343,12 @@ def _unpack_fingerprint(name: str, packed: Header, arrays: Mapping[str, np.ndarr
         if table.shape != shape or table.dtype != np.float64 or not np.isfinite(table).all():
             raise SnapsError(f"'{name}' must have finite fingerprints {shape}, got {table.shape}")
     return Fingerprint(keys, features, probs, widths, num_nodes)
+
+
+def _check_group_names(names: Any) -> None:
+    plain = isinstance(names, list) and all(type(name) in _NAMES for name in names)
+    if not plain or len(set(names)) < len(names):
+        raise SnapsError(f"'groups' must be different strings or numbers, got {shown(names)}")
 
 
 def _check_codes(codes: np.ndarray, name: str, most: int) -> None:

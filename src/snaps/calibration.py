@@ -17,8 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_integer
-from snaps._errors import warn
+from snaps._checks import check_alpha, check_integer, check_memory, check_number
+from snaps._errors import SnapsError, warn
+
+# Test nodes whose hits are counted one by one, calibration nodes that logarithms can tell apart,
+# and nodes that floats can tell apart.
+MOST_COUNTED, MOST_EXACT, MOST = 10**7, 10**10, 10**15
 
 
 def conformal_rank(n: int, alpha: float | Fraction) -> int:
@@ -253,6 +257,7 @@ def coverage_pmf(n: int, m: int, alpha: float | Fraction) -> np.ndarray:
     from scipy.special import betaln
 
     n, m = check_integer(n, "n", low=1), check_integer(m, "m", low=1)
+    check_memory(40 * m, "m", m)
     rank, hits = conformal_rank(n, alpha), np.arange(m + 1)
     if rank > n:
         return np.where(hits == m, 1.0, 0.0)
@@ -266,14 +271,32 @@ def coverage_interval(
 ) -> tuple[float, float]:
     """Where the coverage on m test nodes falls with probability `level`, by the law.
 
+    Exact up to ten million test nodes, and approximate beyond.
+
     Examples
     --------
     >>> coverage_interval(1000, 5000, 0.1)
     (0.8718, 0.9252)
     """
-    upto = np.cumsum(coverage_pmf(n, m, alpha))
-    tail = (1 - level) / 2
-    low, high = np.searchsorted(upto, (tail, 1 - tail))
+    level = check_number(level, "level", low=0, high=1)
+    if not 0 < level < 1:
+        raise SnapsError(f"'level' must lie between 0 and 1, got {level:g}")
+    n, m = (check_integer(value, name, low=1, high=MOST) for name, value in (("n", n), ("m", m)))
+    tails = (1 - level) / 2, (1 + level) / 2
+    rank = conformal_rank(n, alpha)
+    if rank > n:
+        return 1.0, 1.0
+    if m <= MOST_COUNTED and n <= MOST_EXACT:
+        low, high = np.searchsorted(np.cumsum(coverage_pmf(n, m, alpha)), tails)
+        return int(low) / m, int(high) / m
+    from scipy import stats
+
+    share = rank / (n + 1)
+    if m <= MOST_COUNTED:  # so many calibration nodes that the threshold is as good as known
+        low, high = stats.binom(m, share).ppf(tails)
+    else:  # a Beta distribution with the same mean and variance
+        size = (n + 2) * m / (n + 1 + m) - 1
+        low, high = np.rint(stats.beta(share * size, (1 - share) * size).ppf(tails) * m)
     return int(low) / m, int(high) / m
 
 

@@ -186,8 +186,13 @@ def _read_folder(
     nodes = open_nodes(root)
     labels, missing = _labels(nodes, graph.num_nodes)
     classes, texts = None, list[str]()
-    if "probs" in nodes or not (named := [c for c in nodes.types if c.startswith(PREFIX)]):
+    named = [c for c in nodes.types if c.startswith(PREFIX)]
+    if "probs" in nodes or not named:
         probs = nodes.lists("probs")
+        if len(named) == probs.shape[1]:
+            raise SnapsError(
+                f"{nodes.file} must have a column 'probs' or one 'p_<class>' per class, got both"
+            )
     else:
         texts = [name.removeprefix(PREFIX) for name in named]
         classes = classes_of_columns(texts, labels.dtype.kind == "U")

@@ -242,6 +242,9 @@ class Graph:
         >>> graph.ids
         array(['ann', 'bob', 'cleo'], dtype='<U4')
         """
+        for name in ("ids", "num_nodes"):
+            if name in options:
+                raise SnapsError(f"'{name}' must be left out: the nodes of the graph tell it")
         if not has(graph, "nodes") or not has(graph, "edges"):
             raise SnapsError(f"'graph' must be a NetworkX graph, got {type(graph).__name__}")
         nodes = list(graph.nodes)
@@ -326,29 +329,50 @@ def _by_id(edges: Any, ids: np.ndarray | None, weighted: bool, weights: Any) -> 
     if edges is None or sp.issparse(edges) or is_tensor(edges):
         return edges, weights
     table = names_of(edges)
+    if weights is not None:
+        weights = _of_edges(weights, table)
     columns = list(edges) if isinstance(edges, Mapping) else getattr(table, "columns", None)
     if columns is None:
         ends = _unnamed_ends(edges, table is not None)
         if ends is None:
             return edges, weights
     else:
-        pairs = (*EDGE_COLUMNS, *([tuple(columns)] if len(columns) == 2 else []))
-        pair = next((pair for pair in pairs if set(pair) <= set(columns)), None)
-        if pair is None:
+        called = {str(name).lower(): name for name in columns}
+        pairs = [tuple(map(called.get, pair)) for pair in EDGE_COLUMNS if set(pair) <= set(called)]
+        others = isinstance(edges, Mapping) or "weight" in called
+        if not pairs and len(columns) == 2 and not others:
+            pairs = [(columns[0], columns[1])]
+        if len(pairs) != 1:
             raise SnapsError(
                 "'edges' as a table must have columns src and dst, or source and target, or two "
                 f"columns, got {shown(columns)}"
             )
+        (pair,) = pairs
         if weighted and weights is None and "weight" in columns:
             weights = column_of(edges, "weight")
         ends = [column_of(edges, name) for name in pair]
     listed = [check_ids(end, "'edges'", unique=False) for end in ends]
+    if len(listed[0]) != len(listed[1]):
+        sizes = " and ".join(str(len(end)) for end in listed)
+        raise SnapsError(f"'edges' must have as many sources as targets, got {sizes}")
     if ids is not None:
         return np.stack([locate(ids, end, "'edges'") for end in listed]), weights
     text = next((str(end[0]) for end in listed if end.dtype.kind == "U" and end.size), None)
     if text is not None:
         raise SnapsError(f"'ids' must be given for edges between ids, got None and {shown(text)}")
     return np.stack(listed), weights
+
+
+def _of_edges(weights: Any, edges: Any) -> Any:
+    """Weights in the order of the edges; an index is that of the edges, or names nothing."""
+    named = names_of(weights)
+    if named is None or named.rows is None or list(named.rows) == list(range(len(named.rows))):
+        return weights
+    if edges is not None and edges.rows is not None and list(named.rows) == list(edges.rows):
+        return named.value
+    raise SnapsError(
+        "'edge_weights' must be in the order of the edges, got another index: pass .to_numpy()"
+    )
 
 
 def _unnamed_ends(edges: Any, table: bool) -> list[np.ndarray] | None:

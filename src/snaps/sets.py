@@ -18,6 +18,7 @@ from snaps._checks import (
     check_integer,
     check_nodes,
     check_path,
+    has,
     plainly,
     refuse_repeated,
     shown,
@@ -25,6 +26,7 @@ from snaps._checks import (
 )
 from snaps._checks.classes import check_classes
 from snaps._checks.ids import check_ids, locate
+from snaps._checks.named import align_nodes, names_of, row_ids
 from snaps._errors import SnapsError, require
 from snaps._files import atomic_path, check_writable
 from snaps.graph import MOST_NODES
@@ -92,6 +94,9 @@ class PredictionSets:
         classes: Any = None,
         metadata: Mapping[str, str] | None = None,
     ):
+        table = names_of(mask)
+        if table is not None and (table.columns or row_ids(mask, "mask") is not None):
+            raise SnapsError("'mask' must be an array with ids= and classes=, got names in a table")
         self.mask = to_numpy(mask, "mask")
         if self.mask.ndim != 2 or self.mask.dtype != bool:
             raise SnapsError(
@@ -160,6 +165,7 @@ class PredictionSets:
             return self._some(self._with_ids(names))
         if _is_position(key):
             return self.classes[self.mask[self._within(operator.index(key))]]
+        key = align_nodes(key, self.ids, "sets[...]") if has(key, "to_numpy") else key
         try:
             places = to_numpy(key, "sets[...]")
         except SnapsError:

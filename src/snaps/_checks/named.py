@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snaps._checks import as_array, has, plainly, shown
+from snaps._checks import as_array, has, is_tensor, plainly, shown
 from snaps._checks.classes import check_classes, factorised
 from snaps._errors import SnapsError
 
@@ -66,14 +66,17 @@ def names_of(value: Any) -> Named | None:
     if isinstance(value, Mapping):
         return Named(list(value.values()), list(value))
     if has(value, "iloc") and has(value, "index"):  # pandas
+        chosen = value.index.names != [None]
         if not has(value, "columns"):
-            return Named(value, value.index, chosen=False)
+            return Named(value, value.index, chosen)
         columns = list(value.columns)
-        if ID in columns and columns.count(ID) == 1 and _counts(value.index):
+        # Integers without a name are what is left of an order of rows: the column tells the ids.
+        numbers = not chosen and getattr(value.index.dtype, "kind", "O") in "iu"
+        if columns.count(ID) == 1 and numbers:
             columns.remove(ID)
             rest = value[columns] if len(columns) > 1 else value[columns[0]] if columns else value
             return Named(rest, value[ID], columns=_chosen_columns(columns))
-        return Named(value, value.index, chosen=False, columns=_chosen_columns(columns))
+        return Named(value, value.index, chosen, _chosen_columns(columns))
     listed = _columns_of(value)
     if listed is None:
         return None
@@ -106,6 +109,8 @@ def _chosen_columns(columns: list[Any]) -> list[Any] | None:
 
 def _counts(names: Any) -> bool:
     """Whether names are 0, 1, ... in this order."""
+    if names is None:
+        return False
     if not all(isinstance(name, (int, np.integer)) for name in names[:1]):
         return False
     return bool(np.array_equal(np.asarray(names), np.arange(len(names))))
@@ -139,29 +144,60 @@ def of_sets(value: Any, ids: np.ndarray, nodes: np.ndarray, name: str) -> tuple[
     named = names_of(value)
     if named is None:
         return value, nodes
+    numbers = _numbers(ids)
+    if not named.chosen and named.rows is not None and _counts(named.rows) and numbers is not None:
+        # The sets are of some nodes only: their ids may be positions of others.
+        if (
+            not np.array_equal(numbers, nodes)
+            and np.isin(numbers, np.arange(len(named.rows))).any()
+        ):
+            raise SnapsError(
+                f"'{name}' must have the nodes' ids as its index, got the default one, which may "
+                f"mean ids or positions: {_by_position(named)}"
+            )
+        return named.value, nodes
     order = _order(named, ids, name, others=True)
     return (named.value, nodes) if order is None else (named.take(order), np.arange(len(ids)))
 
 
 def align_mask(nodes: Any, graph: Graph, name: str) -> Any:
+    """Nodes that a user names; see `align_nodes`."""
+    return align_nodes(nodes, graph.ids, name, _is_anchored(graph))
+
+
+def align_nodes(nodes: Any, ids: np.ndarray, name: str, anchored: bool = True) -> Any:
     """Nodes that a user names, a mask by id where its rows have names.
 
     Integers of pandas may be positions or ids: where these differ, that must be said.
     """
-    pandas = has(nodes, "to_numpy") and has(nodes, "isin")  # a Series or an Index
     if isinstance(nodes, Mapping) or has(nodes, "columns"):
         raise SnapsError(f"'{name}' must be a list of nodes or a mask, got {shown(type(nodes))}")
-    if not pandas:
+    plain = isinstance(nodes, (np.ndarray, list, tuple, range, set, str)) or is_tensor(nodes)
+    if plain or not (has(nodes, "to_numpy") and has(nodes, "__len__")):
         return nodes
-    kind = getattr(nodes.dtype, "kind", "O")
-    if kind == "b":
-        return align(nodes, graph, name)
-    if kind in "iu" and graph.ids.dtype.kind in "iu" and not _counts(graph.ids):
+    # A Series or an Index of pandas, a column of polars or of Arrow.
+    values = as_array(nodes, name)
+    items = values.tolist() if values.dtype.kind == "O" and values.ndim == 1 else []
+    if values.dtype.kind == "b" or (items and all(isinstance(item, bool) for item in items)):
+        named = names_of(nodes)
+        order = None if named is None else _order(named, ids, name, False, anchored)
+        return np.asarray(values, bool) if order is None else np.asarray(values, bool)[order]
+    integers = values.dtype.kind in "iu" or (
+        bool(items) and all(isinstance(item, int) for item in items)
+    )
+    if integers and _may_be_ids(values, ids):
         raise SnapsError(
-            f"'{name}' must be positions or ids, got integers of a pandas {type(nodes).__name__}, "
-            "which may be either: pass graph.index(...) for ids, .to_numpy() for positions"
+            f"'{name}' must be positions or ids, got integers of a {type(nodes).__name__}, which "
+            "may be either: pass graph.index(...) for ids, .to_numpy() for positions"
         )
     return nodes
+
+
+def _may_be_ids(values: np.ndarray, ids: np.ndarray) -> bool:
+    """Whether integers may name other nodes than those at these positions."""
+    if ids.dtype.kind in "iu":
+        return not _counts(ids)
+    return not _counts(_numbers(ids)) and bool(np.isin(values.astype(str), ids).any())
 
 
 def _is_anchored(graph: Graph) -> bool:
@@ -185,7 +221,7 @@ def _order(
     if rows is None:
         return None
     if not named.chosen and _counts(rows):
-        if ids.dtype.kind in "iu" and _shuffled(ids):
+        if _shuffled(ids):
             raise SnapsError(
                 f"'{name}' must have the graph's ids as its index, got the default one, and the "
                 f"ids are the same numbers in another order: {_by_position(named)}"
@@ -217,11 +253,22 @@ def _order(
 
 
 def _shuffled(ids: np.ndarray) -> bool:
-    """Whether ids are 0, ..., n - 1 in another order."""
-    n = len(ids)
-    if n == 0 or ids.min() != 0 or ids.max() != n - 1 or _counts(ids):
+    """Whether ids are 0, ..., n - 1 in another order, be it as text."""
+    numbers = _numbers(ids)
+    if numbers is None or not len(numbers) or _counts(numbers):
         return False
-    return bool((np.bincount(ids.astype(np.int64), minlength=n) == 1).all())
+    return bool((np.sort(numbers) == np.arange(len(numbers))).all())
+
+
+def _numbers(ids: np.ndarray) -> np.ndarray | None:
+    """Ids as the positions that they may be taken for; None if one is no number."""
+    if ids.dtype.kind == "U":
+        # Nobody's text is a position beyond nine digits.
+        if ids.dtype.itemsize > 4 * 9 or not np.char.isdecimal(ids).all():
+            return None
+        numbers = ids.astype(np.int64)
+        return numbers if (numbers.astype(str) == ids).all() else None
+    return ids.astype(np.int64)
 
 
 def _title(named: Named, name: str) -> str:
@@ -231,6 +278,11 @@ def _title(named: Named, name: str) -> str:
 
 
 def _by_position(named: Named) -> str:
+    """What to do about rows that match no id."""
+    if isinstance(named.value, list):
+        return "key it by the graph's ids"
+    if named.chosen and not has(named.value, "iloc"):
+        return "give its rows the graph's ids"
     return "set its index to the ids, or pass .to_numpy() for rows in the graph's order"
 
 
@@ -252,13 +304,15 @@ def align_features(
     named = names_of(features)
     if named is None:
         return features, ids
-    own = row_ids(features, "features")
-    if ids is None and own is not None and (alone or own.dtype.kind == "U"):
-        return named.value, own
-    numbers = np.arange(len(named.rows)) if ids is None and own is not None else ids
-    if numbers is None:
-        return named.value, ids
-    order = _order(named, numbers, "features", False)
+    numbers = ids
+    if ids is None:
+        own = row_ids(features, "features")
+        if own is None:
+            return named.value, ids
+        if alone or own.dtype.kind == "U":
+            return named.value, own
+        numbers = np.arange(len(named.rows))  # as edges number the nodes
+    order = _order(named, np.asarray(numbers), "features", False)
     return (named.value if order is None else named.take(order)), ids
 
 
