@@ -53,7 +53,7 @@ def session(master: str | None = None) -> Iterator[Any]:
     builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
     if master is not None:
         builder = builder.master(master)
-    with _ended_on_signals() as handle_interrupts:
+    with _ended_on_signals() as running:
         try:
             spark = builder.getOrCreate()
         except Exception as error:  # Java's errors have no one class
@@ -62,7 +62,7 @@ def session(master: str | None = None) -> Iterator[Any]:
             if "Java gateway process exited" in why:
                 why += ": Spark 4 needs Java 17 or newer"
             raise SnapsError(f"Spark must start{named}, got {why}") from error
-        handle_interrupts()  # Spark has put a handler of its own in place
+        running()
         try:
             yield spark
         except Exception:
@@ -76,12 +76,14 @@ def _ended_on_signals() -> Iterator[Callable[[], None]]:
     """Whatever ends the command, such as Ctrl-C, ends the Java that it started, without a word.
 
     Java ignores Ctrl-C, one that is still starting would stay, and py4j logs what interrupts it.
-    Gives a function that makes Ctrl-C exit: py4j would answer a KeyboardInterrupt by asking Java,
-    which may fail.
+    Ctrl-C exits: py4j would answer a KeyboardInterrupt by asking Java, which may fail. Gives a
+    function to call when Spark runs: it has put a handler of its own in place, and has files to
+    remove when it ends.
     """
     from pyspark import java_gateway
 
     started: list[Any] = []
+    runs: list[bool] = []
     popen, disabled = vars(java_gateway)["Popen"], logging.root.manager.disable
 
     def start(*arguments: Any, **options: Any) -> Any:
@@ -99,18 +101,23 @@ def _ended_on_signals() -> Iterator[Callable[[], None]]:
                 signal.SIG_IGN if ignored else lambda *_: sys.exit(128 + signal.SIGINT),
             )
 
+    def running() -> None:
+        handle_interrupts()
+        runs.append(True)
+
     vars(java_gateway)["Popen"] = start
     logging.disable()
     handle_interrupts()
     try:
-        yield handle_interrupts
+        yield running
     except Exception:
         logging.disable(disabled)
         raise
     except BaseException:
         sys.stderr = open(os.devnull, "w")  # threads of PySpark report that Java is gone
         for process in started:
-            process.terminate()
+            # Java that is asked to end while it starts reports that it cannot start.
+            process.terminate() if runs else process.kill()
         for process in started:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(PATIENCE)
