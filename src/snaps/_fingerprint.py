@@ -58,6 +58,7 @@ class Fingerprint:
         widths = tuple(map(_width, _tables(inputs)))
         return cls(keys, features, probs, widths, inputs.num_nodes)
 
+    @calm
     def same_nodes(self, inputs: Inputs) -> bool:
         """Whether nodes with these keys look like those of before.
 
