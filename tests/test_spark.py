@@ -287,6 +287,10 @@ def row(column, place, value):
          "'nodes' column 'label' must lie from 0 to 3, or be -1 where unknown, got 7 for id 81"),
         (lambda n, e: n.update(label=row(n["label"].cast("double"), 81, 1.5)),
          "'nodes' column 'label' must be whole numbers, got 1.5 for id 81"),
+        (lambda n, e: n.update(label=row(n["label"].cast("string"), 83, "2\0")),
+         "'nodes' column 'label' must not hold the character NUL, got '2\\x00' for id 83"),
+        (lambda n, e: n.update(label=n["label"].cast("string")),
+         "'classes' must be given where 'nodes' column 'label' are strings, got None and "),
         (lambda n, e: n.update(label=row(n["label"], 82, None)),
          "'nodes' column 'label' must be given where the role is calib, got null for id 82"),
         (lambda n, e: n.update(id=row(n["id"], 83, 84)),
@@ -294,11 +298,6 @@ def row(column, place, value):
     ],
 )  # fmt: skip
 def test_a_bad_table_is_told_in_one_line(spark, folder, change, told):
-    if told.endswith("9999"):
-        # Labelled nodes are looked at first: the edge goes to one of them.
-        def change(nodes, edges):
-            edges.update(src=pa.array([100, 2, 3]), dst=pa.array([9999, 3, 4]))
-
     assert broken(spark, folder, change).startswith(told)
 
 
@@ -625,6 +624,77 @@ def test_a_java_that_cannot_start_spark_is_told(tmp_path):
 
 
 # -- the command ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.uint8, ">f4", "?", np.int64])
+@pytest.mark.parametrize("file", ["features.npy", "features.npz"])
+def test_features_beside_the_nodes_are_the_floats_of_the_local_engine(spark, tmp_path, kind, file):
+    """Spark has neither half precision nor unsigned integers, and one byte order."""
+    write(tmp_path, bare=True)
+    (tmp_path / "manifest.json").unlink()
+    table = (np.random.default_rng(0).random((NUM_NODES, 5)) * 3).astype(kind)
+    np.save(tmp_path / file, table) if file == "features.npy" else np.savez(
+        tmp_path / file, x=table
+    )
+    found = frames(spark, tmp_path)[0].select("id", "features").orderBy("id").toArrow()
+    want = read_folder(tmp_path).graph.features
+    values = found.column("features").combine_chunks().flatten().to_numpy()
+    assert values.dtype == want.dtype
+    np.testing.assert_array_equal(values.reshape(want.shape), want)
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (["0.5", "1.5", "2.5", "3.0"], "string"),
+        (["0", "1", "01", "2"], "string"),
+        (["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"], "string"),
+        (["true", "false", "a%20b", "\u00e9"], "string"),
+        (["7", "1", "0", "-2"], "bigint"),
+    ],
+)
+def test_partitions_are_of_the_types_of_the_local_engine(spark, tmp_path, names, kind):
+    """Spark takes 1.5 for a number and 2026-01-01 for a date, and 01 and 1 for one label."""
+    write(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    (tmp_path / "nodes.parquet").unlink()
+    labels = np.array(nodes.column("label").to_pylist())
+    for y, name in enumerate(names):
+        place = tmp_path / "nodes.parquet" / f"label={name}"
+        place.mkdir(parents=True)
+        pq.write_table(nodes.drop_columns(["label"]).filter(labels == y), place / "part.parquet")
+    frame = frames(spark, tmp_path)[0]
+    assert frame.schema["label"].dataType.simpleString() == kind
+    found = frame.select("id", "label").toPandas()
+    data = read_folder(tmp_path)
+    want = dict(zip(data.graph.ids.tolist(), data.labels.tolist(), strict=True))
+    assert dict(zip(found["id"].tolist(), found["label"].tolist(), strict=True)) == want
+
+
+def test_part_files_in_folders_that_say_nothing(spark, tmp_path):
+    write(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    (tmp_path / "nodes.parquet").unlink()
+    for name, rows in (("a", nodes[:300]), ("b", nodes[300:])):
+        (tmp_path / "nodes.parquet" / name).mkdir(parents=True)
+        pq.write_table(rows, tmp_path / "nodes.parquet" / name / "part.parquet")
+    assert frames(spark, tmp_path)[0].count() == NUM_NODES
+
+
+def test_logits_that_no_mini_batch_filled_are_noticed(spark, folder):
+    data = read_folder(folder)
+    logits = np.log(np.maximum(data.probs, 1e-9))
+    logits[[20, 500, 501]] = 0
+    nodes = {"id": pa.array(data.graph.ids), "label": pa.array(data.labels)}
+    nodes |= {"probs": pa.array(logits.tolist()), "role": pa.array(data.roles.astype(str))}
+    edges = {"src": pa.array([1]), "dst": pa.array([2])}
+    tables = [spark.createDataFrame(pa.table(columns)) for columns in (nodes, edges)]
+    with pytest.warns(snaps.SnapsWarning) as caught:
+        snaps.spark.predict_sets(spark, *tables, snaps.SplitConformal(0.1), logits=True)
+    (told,) = [str(one.message) for one in caught if one.category is snaps.SnapsWarning]
+    assert told.startswith("'probs' has rows of zeros, 3 of 700 (first: for id 20): if no mini-")
 
 
 def test_the_command_writes_the_same_sets(spark, folder, tmp_path, monkeypatch, capsys):
