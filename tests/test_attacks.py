@@ -301,7 +301,8 @@ def test_quantised_and_graded_tensors():
 
 def test_a_frame_whose_columns_have_the_names_of_torchs_attributes():
     frame = pd.DataFrame(PROBS, columns=["detach", "dtype", "tolist"])
-    np.testing.assert_array_equal(split(probs=frame).scores_, split().scores_)
+    names = np.array(frame.columns)[LABELS]
+    np.testing.assert_array_equal(split(probs=frame, labels=names).scores_, split().scores_)
 
 
 def test_a_mask_of_objects_is_a_mask():

@@ -324,6 +324,7 @@ def test_few_tuning_nodes_mean_equal_weights(case):
     assert set(cp.weights_.values()) == {1 / 8} and not cp.bias_.any()
 
 
+@pytest.mark.filterwarnings("ignore:class 4 is covered")
 @pytest.mark.parametrize("imbalance", [1, 2])
 def test_tuning_nodes_that_are_balanced_where_the_graph_is_not(imbalance):
     """Twenty a class tune: it is said, the shares are put right, and the sets stay small."""

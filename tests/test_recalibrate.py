@@ -674,7 +674,7 @@ def test_a_verb_reads_the_state_once(tmp_path, monkeypatch, name, verb):
     for probs in (case.probs, another_run()):
         cp.recalibrate(case.graph, probs)
         states.append(cp._state)
-        answers.append(VERBS[verb](cp, tmp_path / "file"))
+        answers.append(VERBS[verb](cp, tmp_path / "file.html"))
     assert verb == "neighbours_" or answers[0] != answers[1]
     reads = []
 
@@ -685,7 +685,7 @@ def test_a_verb_reads_the_state_once(tmp_path, monkeypatch, name, verb):
     monkeypatch.setattr(type(cp), "_state", property(another))
     for _ in range(4):
         reads.append(None)
-        assert VERBS[verb](cp, tmp_path / "file") in answers
+        assert VERBS[verb](cp, tmp_path / "file.html") in answers
 
 
 def test_threads_that_evaluate_while_one_recalibrates():

@@ -93,7 +93,7 @@ def test_ids_and_features_of_a_graph_are_its_own():
     ids, features = NAMES.copy(), small.FEATURES.copy()
     graph = snaps.Graph(small.EDGES, features, NUM_NODES, ids=ids)
     cp = snaps.SNAPS(0.2, k=5, weights=(0.5, 0.2)).calibrate(graph, PROBS, LABELS, CALIB)
-    ids[:], features[:] = "x", features[::-1].copy()
+    ids[:], features[:] = "x", np.sqrt(features)[:, ::-1].copy()
     assert graph.ids.tolist() == NAMES.tolist()
     # Refreshed in place, as in production: nothing stale is taken over.
     again = snaps.Graph(small.EDGES, features, NUM_NODES, ids=NAMES)

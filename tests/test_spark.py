@@ -125,7 +125,7 @@ def test_snaps_among_candidates_with_names_classes_and_validation_nodes(spark, t
     names = np.array([f"n{(11 * i) % NUM_NODES}é" for i in range(NUM_NODES)])
     roles = np.full(NUM_NODES, "", "U5")
     roles[TRAIN], roles[CALIB], roles[360:500], roles[550:] = "train", "calib", "valid", "test"
-    write(tmp_path, names=names, roles=roles, dense=True, classes=["c", "a", "b", "d"])
+    write(tmp_path, names=names, roles=roles, dense=True, classes=["a", "b", "c", "d"])
     method = snaps.SNAPS(0.1, score=snaps.RAPS(), candidates=90, class_conditional=True, seed=5)
     assert_same(spark, tmp_path, method)
 

@@ -171,7 +171,7 @@ class Estimator(Predicting, Recalibrating):
         alpha = check_alpha(params["alpha"])
         if fitted is None:
             self.warn_of(inputs)
-        tuned = scorer.needs_tuning
+        tuned, fresh = scorer.needs_tuning, fitted is None
         if fitted is None:
             (fitted,) = scorer.fit(inputs, roles.tuning, roles.known, [alpha])
         places = inputs.positions(roles.calib.keys)
@@ -186,7 +186,7 @@ class Estimator(Predicting, Recalibrating):
             bool(params["class_conditional"]),
         )
         calibration.warn_few(alpha, roles.classes, () if groups is None else groups.names)
-        if calibration.kind == "calibration" and fitted.tuning_scores is not None:
+        if fresh and calibration.kind == "calibration" and fitted.tuning_scores is not None:
             _warn_weak_class(calibration, fitted.tuning_scores, roles, alpha)
         given = inputs.similarity is not None and not len(roles.reference)
         graph = inputs.graph

@@ -44,8 +44,6 @@ def _either(root: Path, name: str) -> Path:
 def end_columns(names: Any) -> list[str]:
     """The columns of edges that hold ids: src and dst; without them, source and target."""
     pairs = [pair for pair in EDGE_COLUMNS if all(name in names for name in pair)]
-    if len(pairs) > 1:
-        raise SnapsError("edges must have src and dst, or source and target, got both")
     return list((pairs or EDGE_COLUMNS)[0])
 
 

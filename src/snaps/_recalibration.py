@@ -259,11 +259,11 @@ def _check_same_nodes(same: Mapping[str, bool], roles: Roles, keep: bool) -> Non
         count = len(roles.calib) + len(roles.tuning) + len(roles.known)
         raise SnapsError(
             f"'graph' must have the {count} calibration, tuning and known nodes under their old "
-            "ids, got other nodes there by features and probabilities (are ids shifted, or nodes "
+            "ids, got other nodes there by features or probabilities (are ids shifted, or nodes "
             "in another order?): correct the ids, or call calibrate() on this graph"
         )
     if not same.get("reference", True):
         raise SnapsError(
-            f"'reference' must be given again: by features and probabilities the "
+            f"'reference' must be given again: by features or probabilities the "
             f"{len(roles.reference)} items at the old positions are others"
         )

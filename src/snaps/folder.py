@@ -189,7 +189,7 @@ def _read_folder(
     named = [c for c in nodes.types if c.startswith(PREFIX)]
     if "probs" in nodes or not named:
         probs = nodes.lists("probs")
-        if len(named) == probs.shape[1]:
+        if named and len(named) == probs.shape[1]:
             raise SnapsError(
                 f"{nodes.file} must have a column 'probs' or one 'p_<class>' per class, got both"
             )

@@ -125,6 +125,7 @@ def check_classes(classes: Any, num_classes: int) -> np.ndarray:
 def _classes_of(names: np.ndarray, num_classes: int, name: str, count: int) -> np.ndarray:
     """The classes where nobody names them: 0, ..., K - 1, if the distinct known labels allow it."""
     if names.dtype.kind == "U" and len(names):
+        refuse_unwritable(names, f"'{name}'")
         raise SnapsError(
             f"'classes' must be given where '{name}' are strings, got None and "
             f"{shown(np.sort(names).tolist())}: {_HINT}"

@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     finally:
         if ours:
             sys.unraisablehook = hook
-            signal.signal(signal.SIGINT, handler)
+            if signal.getsignal(signal.SIGINT) is _interrupt:  # a command that ends may ignore more
+                signal.signal(signal.SIGINT, handler)
 
 
 def _interrupt(number: int, frame: Any) -> NoReturn:
