@@ -335,7 +335,7 @@ def test_a_bad_row_is_told_by_its_id(column, value, told):
         "features": pa.array([FEATURES] * 4, pa.struct(SPARSE)),
     }
     (fine,) = checker("'nodes'", False)([pa.RecordBatch.from_pydict(columns)])
-    assert fine.to_pylist() == [{"problem": None, "classes": 2, "width": -1}]
+    assert fine.to_pylist() == [{"problem": None, "classes": 2, "width": -1, "zeros": 0}]
     value = {**FEATURES, **value} if isinstance(value, dict) else value
     columns[column] = row(columns[column], 2, value)
     (found,) = checker("'nodes'", False)([pa.RecordBatch.from_pydict(columns)])
