@@ -33,20 +33,30 @@ def check_edges(tables: Tables) -> tuple[int, bool]:
     return int(counts["all"]), bool(counts["apart"])
 
 
-def check_ends(tables: Tables) -> None:
+def check_ends(tables: Tables, num_nodes: int) -> None:
     """Refuse an edge to a node that is not there, whether or not its scores are needed."""
     from pyspark.sql import functions as F
 
     ids = tables.nodes.select("id")
     ends = tables.edges.select(F.explode(F.array("src", "dst")).alias("id")).distinct()
-    with tables.reading("src"):
+    with tables.reading():
         (lost,) = ends.join(ids, "id", "left_anti").agg(F.min("id")).first()
         if lost is None:
             return
         at_source = tables.edges.where(F.col("src") == lost).limit(1).count()
+        if tables.nodes.count() != num_nodes:
+            raise other_rows(tables.titles[0])
     raise SnapsError(
         f"{tables.title('src' if at_source else 'dst')} must name nodes of the graph, "
         f"got {plainly(lost)}"
+    )
+
+
+def other_rows(title: str) -> SnapsError:
+    """A table that is not the same whenever it is read."""
+    return SnapsError(
+        f"{title} must give the same rows whenever it is read, got others the second time: "
+        "persist or write it first"
     )
 
 

@@ -27,7 +27,7 @@ from snaps._randomness import (
 )
 from snaps.spark import _links
 from snaps.spark._batches import features_of, keys_of, pieces, unpacked
-from snaps.spark._checked import check_edges, check_ends, check_nodes
+from snaps.spark._checked import check_edges, check_ends, check_nodes, other_rows
 from snaps.spark._columns import Tables
 from snaps.spark._rows import Candidates, RowMaker, is_plain
 from snaps.spark._told import told
@@ -76,7 +76,7 @@ class SparkInputs:
         self._logits = check_flag(logits, "logits")
         self._num_edges, self._linked = check_edges(tables)
         self.num_nodes, self.num_classes, self._width = check_nodes(tables, self._logits)
-        check_ends(tables)
+        check_ends(tables, self.num_nodes)
         self.nodes = self.nodes.coalesce(self._tasks())
         from pyspark.sql import functions as F
 
@@ -169,10 +169,7 @@ class SparkInputs:
             self.release()
         place, here = locate_keys(self._keys, keys_of(found.column("id")))
         if not len(place) == len(found) == len(np.unique(place)) == len(self._keys):
-            raise SnapsError(
-                f"{self.tables.titles[0]} must give the same rows whenever it is read, got others "
-                "the second time: persist or write it first"
-            )
+            raise other_rows(self.tables.titles[0])
         out = {}
         for name, part in zip(names, parts, strict=True):
             table = np.empty((len(self._keys), self.num_classes))

@@ -45,8 +45,8 @@ def sender(hop: int, heavy: Rows, schema: Any) -> Callable[[Any, Any], Any]:
         missing = np.flatnonzero(links[place] != src) if len(links) else np.arange(len(src))
         if len(missing):
             raise SnapsError(
-                "the tables must give the same rows whenever they are read, got an edge to no "
-                "node the second time: persist or write them first"
+                "'nodes' and 'edges' must give the same rows whenever they are read, got others "
+                "the second time: persist or write them first"
             )
         if np.abs(table).max() > LARGEST:
             raise SnapsError(f"'score' must give scores of at most {LARGEST:g} for links to share")
