@@ -54,8 +54,9 @@ def _write_outputs(place: Path) -> None:
 
 
 def _write_folder(place: Path) -> None:
-    names = np.array(["ant", "bee", "cat"])[PLAIN["labels"]]
-    write_folder(place, NAMED, PLAIN["probs"], names, _ROLES)
+    classes = np.array(["ant", "bee", "cat"])
+    labels = classes[PLAIN["labels"]]
+    write_folder(place, NAMED, PLAIN["probs"], labels, _ROLES, classes=classes)
 
 
 def _write_sparse_folder(place: Path) -> None:

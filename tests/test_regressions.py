@@ -194,7 +194,9 @@ def test_exchangeability_calls_classes_by_name():
     random = np.random.default_rng(1)
     probs = np.eye(3)[random.integers(3, size=400)] * 0.7 + 0.1
     calib = np.flatnonzero(probs[:, 1] > 0.5)[:100]
-    cp = snaps.SplitConformal(0.1).calibrate(None, probs, names[probs.argmax(axis=1)], calib)
+    cp = snaps.SplitConformal(0.1).calibrate(
+        None, probs, names[probs.argmax(axis=1)], calib, classes=names
+    )
     look = cp.exchangeability()
     assert not look.alike
     assert {row.label for row in look.rows if row.label is not None} == {"bee"}

@@ -150,6 +150,7 @@ def test_the_demo(driver, tmp_path):
     check_opens(driver, tmp_path / "demo" / "report.html", told)
 
 
+@pytest.mark.filterwarnings("ignore:class 5 is covered")
 def test_a_real_graph(driver, tmp_path, data_dir):
     data = load("cora_ml", data_dir)
     order = np.random.default_rng(0).permutation(data.graph.num_nodes)

@@ -68,8 +68,16 @@ class Columns:
 
     def _unreadable(self, error: Exception) -> SnapsError:
         what = "damaged or not a Parquet file"
-        if self.path.is_dir():
-            what = "a file in it is damaged, not Parquet or unlike the others"
+        if not self.path.is_dir():
+            return unreadable(self.path, error, what)
+        from pyarrow.parquet import read_metadata
+
+        for part in sorted(self.path.rglob("*.parquet")):
+            try:
+                read_metadata(part)
+            except Exception as cause:
+                return unreadable(part, cause, what)
+        what = "a file in it is damaged, not Parquet or unlike the others"
         return unreadable(self.path, error, what)
 
     @property
