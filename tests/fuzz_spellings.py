@@ -203,10 +203,10 @@ def as_half_tensor(kind: str, array: Array, random: Random) -> Any:
 
 
 def as_frame(kind: str, array: Array, random: Random) -> Any:
+    # An index that names rows is the business of fuzz_names.
     if array.ndim not in (1, 2):
         return None
-    index = random.permutation(len(array))
-    return pd.DataFrame(array, index) if array.ndim == 2 else pd.Series(array, index)
+    return pd.DataFrame(array) if array.ndim == 2 else pd.Series(array)
 
 
 def as_nullable(kind: str, array: Array, random: Random) -> Any:

@@ -257,7 +257,7 @@ class Graph:
             options["edge_weights"] = weights
         if isinstance(features, str):
             features = {node: graph.nodes[node].get(features) for node in nodes}
-        if isinstance(features, Mapping):
+        if isinstance(features, Mapping) and not sp.issparse(features):
             missing = next((node for node in nodes if features.get(node) is None), None)
             if missing is not None:
                 raise SnapsError(

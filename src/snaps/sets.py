@@ -390,7 +390,8 @@ def _texts(key: Any) -> list[str]:
     if getattr(getattr(key, "dtype", None), "kind", "O") not in "OUT":
         return []
     items = list(key) if isinstance(key, (list, tuple)) else key
-    items = items.tolist() if hasattr(items, "tolist") else items
+    if hasattr(items, "tolist") and not isinstance(items, type):
+        items = items.tolist()
     whole = isinstance(items, list) and all(isinstance(item, str) for item in items)
     return items if whole else []
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from snaps._checks import as_array, has, is_tensor, plainly, shown
 from snaps._checks.classes import check_classes, factorised
@@ -63,7 +64,7 @@ def names_of(value: Any) -> Named | None:
     """A value that carries names, with them; None for arrays, lists and tensors."""
     if isinstance(value, Named):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not sp.issparse(value):  # a dok_array is a dict
         return Named(list(value.values()), list(value))
     if has(value, "iloc") and has(value, "index"):  # pandas
         chosen = value.index.names != [None]
