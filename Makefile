@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
+# The library and the laboratory, which brings torch: exactly the version of its constraints.
+BOTH   := $(PIP) -c lab/constraints.txt -e lab
 DATA   := $(or $(SNAPS_DATA),$(abspath $(wildcard ../shared/data)))
 
 LOWEST := .venv-lowest
@@ -25,7 +27,7 @@ test: $(VENV)/.test
 CASES ?= 20000
 SEED  ?= 0
 fuzz: $(VENV)/.test
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -W ignore tests/fuzz.py --cases $(CASES) --seed $(SEED) \
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.fuzz --cases $(CASES) --seed $(SEED) \
 		$(if $(ATTACKER),--attacker $(ATTACKER))
 
 # Files, commands and what they need, with the lowest versions allowed; without torch.
@@ -35,11 +37,11 @@ test-lowest: $(LOWEST)/.test
 
 # Processes that write are killed at fifty random moments each.
 kill: $(VENV)/.test
-	$(BIN)/python tests/kill.py --times 50
+	$(BIN)/python -m tests.kill --times 50
 
 lint: $(VENV)/.lint
-	$(BIN)/ruff format --check src tests benchmarks examples docs/*.py
-	$(BIN)/ruff check src tests benchmarks examples docs/*.py
+	$(BIN)/ruff format --check src lab tests benchmarks examples docs/*.py
+	$(BIN)/ruff check src lab tests benchmarks examples docs/*.py
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench
@@ -56,34 +58,34 @@ package: $(VENV)/.package
 	$(PYTHON) tests/package.py dist/*.whl dist/*.tar.gz
 
 clean:
-	rm -rf $(VENV) $(LOWEST) demo build dist src/*.egg-info
+	rm -rf $(VENV) $(LOWEST) demo build dist src/*.egg-info lab/*.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "snaps needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 	$(PIP) -e .
 	touch $@
 
-$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[gnn,datasets,spark,test,docs]"
+$(VENV)/.test: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/bin/python
+	$(BOTH) -e ".[spark,test,docs]"
 	touch $@
 
-$(VENV)/.lint: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[gnn,lint]"
+$(VENV)/.lint: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/bin/python
+	$(BOTH) -e ".[lint]"
 	touch $@
 
-$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[gnn,docs]"
+$(VENV)/.docs: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/bin/python
+	$(BOTH) -e ".[docs]"
 	touch $@
 
 $(VENV)/.package: | $(VENV)/bin/python
 	$(PIP) "build>=1.2"
 	touch $@
 
-$(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[bench,gnn,spark]"
+$(VENV)/.bench: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/bin/python
+	$(BOTH) -e ".[bench,spark]"
 	touch $@
 
 $(LOWEST)/.test: pyproject.toml constraints-lowest.txt

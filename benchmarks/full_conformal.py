@@ -29,10 +29,10 @@ from snaps._inputs import Inputs
 from snaps._parts import Context, Links, Similar, Summary
 from snaps._regression import RIDGES
 from snaps.pooling import FLOOR, GUESS_SCALE, SMOOTHING, FittedPooling
-from snaps.reproduce import common, pooled, runner
-from snaps.reproduce.protocol import budget
-from snaps.reproduce.store import Store
 from snaps.splits import Plan, draw_splits, fit_levels
+from snaps_lab.reproduce import common, pooled, runner
+from snaps_lab.reproduce.protocol import budget
+from snaps_lab.reproduce.store import Store
 
 ALPHA = 0.05
 GRAPHS = tuple(name for name in common.EIGHT if name != "cora_full")

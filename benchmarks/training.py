@@ -21,7 +21,7 @@ from torch_geometric import nn as pyg
 
 from benchmarks.data import load_graph
 from snaps.graph import Graph
-from snaps.models import gnn
+from snaps_lab.models import gnn
 
 EPOCHS = {"cora_ml": 50, "coauthor_cs": 20}
 SEEDS = 3

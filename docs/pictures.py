@@ -16,8 +16,8 @@ import numpy as np
 from scipy import stats
 
 import snaps
-from snaps.models import gnn
-from snaps.reproduce.drawing import label, panels, style
+from snaps_lab.models import gnn
+from snaps_lab.reproduce.drawing import label, panels, style
 
 HERE = Path(__file__).parent / "pictures"
 ALPHA, BUDGET, DRAWS = 0.1, 1000, 50

@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
 import snaps
+from snaps_lab.images import extract
 
 pixels, labels = load_digits(return_X_y=True)
 images = torch.tensor(pixels / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
@@ -29,7 +30,7 @@ for _ in range(25):
 
 # Logits, and what enters the last layer, of every image; then a temperature from held-out ones.
 loader = DataLoader(TensorDataset(images, torch.from_numpy(labels)), batch_size=256)
-out = snaps.images.extract(model, loader)
+out = extract(model, loader)
 logits = out.logits / snaps.images.temperature(out.logits[held_out], out.labels[held_out])
 
 for name, method, first in (

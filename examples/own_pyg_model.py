@@ -10,7 +10,7 @@ from torch_geometric.nn import SAGEConv
 
 import snaps
 from snaps.datasets import make_graph
-from snaps.models.gnn import train
+from snaps_lab.models.gnn import train
 
 
 class Sage(torch.nn.Module):

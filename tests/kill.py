@@ -1,6 +1,6 @@
 """Kill what writes at random moments: nothing half-written, nothing lost, the same digits after.
 
-A program: `python tests/kill.py --times 50`, or `make kill`. Children are killed with SIGKILL
+A program: `python -m tests.kill --times 50`, or `make kill`. Children are killed with SIGKILL
 and SIGHUP anywhere in their work, while they write, and before each file gets its name. Where
 files without a name can be written, nothing but whole files may be left, and under a hidden name
 only between the two system calls of a replacement.
@@ -26,14 +26,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import small
-import small_reproduce
 import snaps
 from snaps.cli import main
 from snaps.folder import read_folder, write_folder
-from snaps.reproduce.store import Store
+from tests.helpers import small
 
 COMMON = ["--alpha", "0.2", "--k", "5"]
 KILLED = (-signal.SIGKILL, -signal.SIGHUP, 128 + signal.SIGHUP)
@@ -217,6 +213,10 @@ def write(folder: Path, times: int, moments: random.Random) -> Counter[str]:
 
 def reproduce(folder: Path, times: int, moments: random.Random) -> Counter[str]:
     """A table of the paper, of a small graph: cells that are there are whole, and are kept."""
+    from lab.tests import small as small_reproduce
+
+    from snaps_lab.reproduce.store import Store
+
     (folder / "data").mkdir()
     small_reproduce.write_data(folder / "data")
 

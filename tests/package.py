@@ -17,7 +17,7 @@ import importlib.metadata, importlib.resources
 import numpy as np
 import snaps
 assert importlib.metadata.version("snaps-cp") == snaps.__version__
-for name in ("py.typed", "reproduce/paper.json"):
+for name in ("py.typed",):
     assert importlib.resources.files("snaps").joinpath(name).is_file(), name
 probs = np.random.default_rng(0).dirichlet([1, 1, 1], 200)
 cp = snaps.SplitConformal(0.1, score=snaps.THR())

@@ -444,43 +444,6 @@ def test_nodes_that_chose_a_method_should_not_calibrate_it(case, advice):
     advice.method.calibrate(graph, probs, labels, np.arange(380, 700), TUNE)
 
 
-# ---- the trial -----------------------------------------------------------------------------------
-
-
-def test_the_trial_of_the_advice(tmp_path, monkeypatch):
-    """On a made graph with a quick classifier in place of the trained models."""
-    from snaps.reproduce import advice as trial
-    from snaps.reproduce import render, runner
-    from snaps.reproduce.store import Store
-
-    assert len(trial.TRIALS) == len(set(trial.TRIALS)) == 40
-    data = make_graph(1000, 3, seed=5)
-    monkeypatch.setattr(runner, "_dataset", lambda name, folder: (data, "made"))
-
-    def trained(name, model, draw, setting):
-        nodes = runner.draw_nodes(data, setting.seed, draw)
-        probs = smoothed_regression(data.graph, data.labels, nodes.train)
-        return runner.Trained(np.log(probs), 0.5, 1.0, 1)
-
-    monkeypatch.setattr(runner, "trained", trained)
-    chosen = (trial.Trial("cora_ml", "gcn", 60, 60, 0.1, 0),)
-    monkeypatch.setattr(trial, "TRIALS", chosen)
-    setting = runner.Setting(Store(tmp_path / "runs"), splits=5)
-    track = lambda label, total: snaps._progress.track(False, label, total)  # noqa: E731
-    result = trial.build("advice", None, setting, track)
-    (row,) = result["rows"]
-    assert row["off"] == pytest.approx(row["size"] / row["best_size"] - 1) and row["off"] >= 0
-    assert row["plain_pick"] in trial.PLAIN and row["plain_off"] >= 0
-    assert row["low"] < row["expected"] < row["high"]
-    told = result["summary"]["advice"]
-    assert told["near"] == (row["off"] <= 0.03) and told["far"] == (row["off"] > 0.1)
-    assert any(
-        "Goal smallest: within 3% of the smallest" in line for line in render.remarks(result)
-    )
-    assert {path.suffix for path in render.write(result, tmp_path)} == {".json", ".csv", ".md"}
-    assert trial.build("advice", None, setting, track)["rows"] == result["rows"]
-
-
 def test_methods_of_another_level_compete_at_the_one_asked_for():
     data = make_graph(400, 3, seed=0)
     probs = smoothed_regression(data.graph, data.labels, np.arange(40))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import fuzz_arrays as fuzz
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
 
-import fuzz_arrays as fuzz
-import small
 import snaps
-from small import CALIB, EDGES, FEATURES, LABELS, NAMES, NUM_NODES, PROBS, complaint
 from snaps.folder import write_folder
 from snaps.images import EmbeddedSNAPS
+from tests.helpers import small
+from tests.helpers.small import CALIB, EDGES, FEATURES, LABELS, NAMES, NUM_NODES, PROBS, complaint
 
 N = NUM_NODES
 GRAPH = small.graph()

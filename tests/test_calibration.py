@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-import small
 import snaps
 from snaps.calibration import (
     Calibration,
@@ -23,6 +22,7 @@ from snaps.calibration import (
     enough,
     fewest_nodes,
 )
+from tests.helpers import small
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.5, Fraction(1, 3)]
 K, G = 3, 4

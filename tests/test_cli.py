@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import small
 import snaps
-from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
 from snaps._checks import shown
 from snaps.cli import main
 from snaps.datasets import make_graph
 from snaps.folder import write_folder
 from snaps.models import smoothed_regression
+from tests.helpers import small
+from tests.helpers.small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
 
 SNAPS = str(Path(sys.executable).with_name("snaps"))
 NODES_EDGES = "nodes", "edges"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import small
 import snaps
+from tests.helpers import small
 
 JOB = """
 import numpy as np

@@ -18,14 +18,14 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
-import small
 import snaps
 import snaps.kernels.memory as memory
-from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
 from snaps import metrics
 from snaps._checks.classes import encode_labels
 from snaps._checks.ids import node_positions
 from snaps.folder import read_folder, write_folder
+from tests.helpers import small
+from tests.helpers.small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST
 
 N, K = NUM_NODES, small.NUM_CLASSES
 LOGITS = "(if these are logits, say so: logits=True or --logits)"

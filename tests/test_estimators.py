@@ -17,12 +17,11 @@ import pytest
 import sklearn.base
 import torch
 
-import law
-import small
 import snaps
-import transcription as t
-from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST, complaint, made, noted
 from snaps.images import EmbeddedSNAPS
+from tests.helpers import law, small
+from tests.helpers import transcription as t
+from tests.helpers.small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST, complaint, made, noted
 
 SEED = 20245
 REGIONS = np.array(["north", "south", "west"])[np.arange(NUM_NODES) % 3]

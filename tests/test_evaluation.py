@@ -7,10 +7,9 @@ import json
 import numpy as np
 import pytest
 
-import law
-import small
 import snaps
-from small import LABELS, NUM_NODES, TEST
+from tests.helpers import law, small
+from tests.helpers.small import LABELS, NUM_NODES, TEST
 
 REGIONS = np.array(["north", "south", "west"])[np.arange(NUM_NODES) % 3]
 

@@ -18,11 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-import small
 import snaps
-from small import CALIB, LABELS, PROBS, TEST
 from snaps._files import atomic_path, read_npz
 from snaps.folder import read_folder, write_folder
+from tests.helpers import small
+from tests.helpers.small import CALIB, LABELS, PROBS, TEST
+
+ROOT = Path(__file__).parents[1]
 
 # ---- Whole or not at all -------------------------------------------------------------------------
 
@@ -564,20 +566,18 @@ def test_flipped_bits_of_a_folder_are_noticed(tmp_path, name):
 
 def test_killed_at_any_moment(tmp_path):
     """A few moments of each; `make kill` has more, and those of `snaps reproduce`."""
-    program = Path(__file__).with_name("kill.py")
-    command = [sys.executable, program, "--times", "6", "--only", "calibrate,folder"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-m", "tests.kill", "--times", "6", "--only", "calibrate,folder"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     calibrate, folder = run.stdout.splitlines()
     assert "killed" in calibrate and "refused" in folder
 
 
 def test_the_lowest_versions_allowed_are_the_ones_tested():
-    root = Path(__file__).parents[1]
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = project["dependencies"] + project["optional-dependencies"]["test"]
     lowest = dict(line.split(">=") for line in wanted)
-    lines = (root / "constraints-lowest.txt").read_text().splitlines()
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
     tested = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert tested.keys() == lowest.keys()
     for name, version in lowest.items():

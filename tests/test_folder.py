@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-import small
 import snaps
 import snaps.kernels.memory as memory
-from small import LABELS, NAMES, NUM_NODES, PROBS, ROLES
 from snaps import Graph, _feature_files
 from snaps.folder import read_folder, write_folder
+from tests.helpers import small
+from tests.helpers.small import LABELS, NAMES, NUM_NODES, PROBS, ROLES
 
 
 def same_folder(found, graph, labels=LABELS, roles=ROLES):

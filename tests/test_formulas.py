@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 import snaps
 import snaps.datasets
-import transcription as t
 from snaps import _randomness, calibration, metrics
 from snaps.kernels import aggregation, scoring, splitting
 from snaps.kernels.threads import limit_threads
+from tests.helpers import transcription as t
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.4, 0.5, 0.7]
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}

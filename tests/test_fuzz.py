@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import fuzz
-import fuzz_files
-import fuzz_sequences
+from tests.fuzz import __main__ as fuzz
+from tests.fuzz import files as fuzz_files
+from tests.fuzz import sequences as fuzz_sequences
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])

@@ -13,10 +13,10 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
-import small
 import snaps
 from snaps._checks.ids import node_positions
 from snaps.folder import write_folder
+from tests.helpers import small
 
 EDGES = np.array([[0, 1, 1, 3, 2], [1, 0, 2, 3, 1]])  # twice 0-1, twice 1-2, a loop; 4 is alone
 FEATURES = np.array([[1, 0], [0, 2], [3, 0], [0, 0], [0, 5]], np.float64)

@@ -21,8 +21,6 @@ MODULES = (
     "datasets",
     "folder",
     "models",
-    "models.gnn",
-    "models.cfgnn",
     "spark",
 )
 # What the library asks of its own estimators; nobody calls these.

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import law
 import snaps
-import transcription as t
 from conftest import data_dir
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
+from tests.helpers import law
+from tests.helpers import transcription as t
 
 ALPHAS = [0.05, 0.1, 0.3]
 SEED = 20241

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import small
 import snaps
-from small import CALIB, FEATURES, LABELS, NUM_NODES, PROBS
 from snaps._checks.matrices import check_matrix, scale_rows
+from tests.helpers import small
+from tests.helpers.small import CALIB, FEATURES, LABELS, NUM_NODES, PROBS
 
 
 def malformed():

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from torch_geometric.data import Data
 
-import fuzz_names
-import small
 import snaps
-from small import complaint, noted
 from snaps import metrics
 from snaps.cli import main
 from snaps.folder import read_folder, write_folder
 from snaps.models import smoothed_regression
+from tests.fuzz import names as fuzz_names
+from tests.helpers import small
+from tests.helpers.small import complaint, noted
 
 CLASSES = np.array(["AI", "DB", "DM", "IR"])
 POSITIONS = "set its index to the ids, or pass .to_numpy() for rows in the graph's order"

@@ -10,10 +10,7 @@ import scipy.sparse as sp
 from scipy.optimize import check_grad
 from scipy.special import softmax
 
-import law
-import small
 import snaps
-from small import CALIB, LABELS, NUM_NODES, PROBS
 from snaps import _context, _logpool, _shares, pooling
 from snaps._evidence import Evidence
 from snaps._inputs import Inputs
@@ -21,6 +18,8 @@ from snaps._parts import Context
 from snaps._randomness import node_keys
 from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
+from tests.helpers import law, small
+from tests.helpers.small import CALIB, LABELS, NUM_NODES, PROBS
 
 SEED = 20251
 TRAIN = np.arange(80)
@@ -621,47 +620,3 @@ def test_known_nodes_of_another_role_are_refused():
             snaps.Pooled(0.2, k=5), small.graph(), PROBS, LABELS, np.arange(60), 30,
             known_nodes=[3],
         )  # fmt: skip
-
-
-# ---- the tables ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("table", ["pooled", "pooled-models", "pooled-parts", "pooled-labels"])
-def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
-    """On a made graph with a quick classifier in place of the trained models."""
-    from snaps.reproduce import catalogue, render, runner
-    from snaps.reproduce.store import Store
-
-    data = make_graph(1400, 3, seed=5)
-    monkeypatch.setattr(runner, "_dataset", lambda name, folder: (data, "made"))
-    monkeypatch.setattr(runner, "train_missing", lambda *_: None)
-
-    def trained(name, model, draw, setting):
-        nodes = runner.draw_nodes(data, setting.seed, draw)
-        probs = smoothed_regression(data.graph, data.labels, nodes.train)
-        return runner.Trained(np.log(probs), 0.5, 1.0, 1)
-
-    def retrained(cell, name, model, draw, training, setting):
-        assert len(training) > 60
-        probs = smoothed_regression(data.graph, data.labels, training)
-        setting.store.write_arrays("logits", cell, {"logits": np.log(probs)})
-
-    monkeypatch.setattr(runner, "trained", trained)
-    monkeypatch.setattr(runner, "keep_trained", retrained)
-    monkeypatch.setattr(runner, "in_processes", lambda work, pieces, setting, tell: None)
-    setting = runner.Setting(Store(tmp_path / "runs"), draws=2, splits=10)
-    track = lambda label, total: snaps._progress.track(False, label, total)  # noqa: E731
-    result = catalogue.find(table).build(table, ["cora_ml"], setting, track)
-    assert all(row["inside_law"] for row in result["rows"])
-    sizes = {row["method"]: row["size"] for row in result["rows"]}
-    if table != "pooled-parts":
-        assert sizes["Pooled"] < sizes["SNAPS"]
-    if table in ("pooled", "pooled-models"):
-        assert len(sizes) == 8 and "retrained, THR" in sizes
-        remarks = " ".join(catalogue.find(table).remarks(result))
-        assert "of the best retrained rival" in remarks and "of the first edition" in remarks
-    names = {path.suffix for path in render.write(result, tmp_path / "out")}
-    assert {".json", ".csv", ".md"} <= names
-    assert "CoraML" in (tmp_path / "out" / f"{table}.md").read_text()
-    again = catalogue.find(table).build(table, ["cora_ml"], setting, track)
-    assert again["rows"] == result["rows"]

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import small
 import snaps
-import transcription as t
-from small import CALIB, LABELS, PROBS, complaint, made, noted
 from snaps.images import EmbeddedSNAPS, join
 from snaps.models import smoothed_regression
+from tests.helpers import small
+from tests.helpers import transcription as t
+from tests.helpers.small import CALIB, LABELS, PROBS, complaint, made, noted
 
 SEED = 20246
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
-import small
 import snaps
-from small import CALIB, LABELS, NAMES, NUM_NODES, PROBS
 from snaps._evidence import Labelled
 from snaps.images import EmbeddedSNAPS
+from tests.helpers import small
+from tests.helpers.small import CALIB, LABELS, NAMES, NUM_NODES, PROBS
 
 # ---- the law -------------------------------------------------------------------------------------
 
@@ -167,14 +163,6 @@ def test_weights_of_links_are_asked_for_again():
 
 
 # ---- small things --------------------------------------------------------------------------------
-
-
-def test_models_load_as_the_readme_writes_them():
-    code = "import snaps; print(snaps.models.gnn.train, snaps.models.cfgnn.correct)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
-    with pytest.raises(AttributeError, match="has no attribute 'other'"):
-        importlib.import_module("snaps.models").other  # noqa: B018
 
 
 def test_parameters_are_changed_all_or_none():

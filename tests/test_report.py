@@ -13,14 +13,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-import small
 import snaps
-from small import complaint, made, noted
 from snaps.folder import write_folder
 from snaps.models import smoothed_regression
 from snaps.report import _explorer, _facts
 from snaps.report._charts import percent, size_bands
 from snaps.report._notes import measured_recall
+from tests.helpers import small
+from tests.helpers.small import complaint, made, noted
 
 CALIB, TEST = np.arange(40, 240), np.arange(240, 400)
 METHODS = {

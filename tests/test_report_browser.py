@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import snaps
-from small import made
 from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
 from snaps.report._charts import percent
 from test_report import CALIB, HOSTILE, METHODS, TEST, calibrate, hostile
+from tests.helpers.small import made
 
 AXE = Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = (

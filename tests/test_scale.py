@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-import small
 import snaps
 import snaps.kernels.memory as memory
 from snaps import _cells, _context, _regression
@@ -28,6 +27,7 @@ from snaps.kernels.aggregation import neighbour_mean
 from snaps.kernels.linking import link
 from snaps.kernels.threads import limit_threads
 from snaps.models import smoothed_regression
+from tests.helpers import small
 
 N = 900
 METHODS = [

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-import small
 import snaps
-from small import CALIB, LABELS, PROBS, TEST
 from snaps import metrics
 from snaps.sets import check_output
 from test_scale import MEASURED, memory_of
+from tests.helpers import small
+from tests.helpers.small import CALIB, LABELS, PROBS, TEST
 
 # Five sets over three labels: {0}, {1, 2}, {}, {0, 1, 2}, {2}.
 MASK = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 1]], bool)

@@ -17,16 +17,15 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-import small
 import snaps
-from small import LABELS, NUM_NODES, PROBS, complaint
 from snaps import _parquet
 from snaps._errors import NotEnoughMemory
 from snaps._files import read_npz, write_npz
 from snaps.datasets.files import known_sha256
 from snaps.datasets.registry import DATASETS
 from snaps.folder import read_folder, write_folder
-from snaps.reproduce.store import Store
+from tests.helpers import small
+from tests.helpers.small import LABELS, NUM_NODES, PROBS, complaint
 
 DAMAGED = "damaged, or not an .npz archive of plain arrays"
 GRAPH = {"adj_indptr": np.array([0, 1, 2]), "adj_indices": np.array([1, 0])}
@@ -252,10 +251,6 @@ def test_json_that_is_nested_deeply(tmp_path, text):
     (tmp_path / "cora_ml.json").write_text(text)
     told = complaint(known_sha256, DATASETS["cora_ml"], tmp_path / "cora_ml.npz")
     assert told == f"'{tmp_path}/cora_ml.json' must be a JSON record with a 'sha256'"
-    store = Store(tmp_path)
-    store.path("cells", "a", ".json").write_text(text)
-    with pytest.warns(snaps.SnapsWarning, match="not as it was written"):
-        assert store.read_json("cells", "a") is None
     folder = small.write(tmp_path / "g")
     (folder / "manifest.json").write_text(text)
     assert "manifest.json' must be a manifest that snaps wrote" in complaint(read_folder, folder)

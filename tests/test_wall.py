@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-import law
 import snaps
 from snaps import (
     _base,
@@ -33,6 +32,7 @@ from snaps._evidence import Evidence, Labelled
 from snaps.datasets import make_graph
 from snaps.images import EmbeddedSNAPS
 from snaps.models import smoothed_regression
+from tests.helpers import law
 
 LEFT = [
     "_evidence", "_parts", "_inputs", "_context", "_logpool", "_regression", "_shares", "scorers",

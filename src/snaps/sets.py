@@ -389,7 +389,7 @@ def _texts(key: Any) -> list[str]:
     """The strings of a list, array or column of nothing else; none of anything else."""
     if getattr(getattr(key, "dtype", None), "kind", "O") not in "OUT":
         return []
-    items = list(key) if isinstance(key, (list, tuple)) else key
+    items: Any = list(key) if isinstance(key, (list, tuple)) else key
     if hasattr(items, "tolist") and not isinstance(items, type):
         items = items.tolist()
     whole = isinstance(items, list) and all(isinstance(item, str) for item in items)

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 import warnings
+from importlib.metadata import entry_points
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -24,7 +25,6 @@ from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
 from snaps.cli.predict import predict
 from snaps.cli.report import report
-from snaps.cli.reproduce import reproduce
 
 app = typer.Typer(
     name="snaps",
@@ -42,7 +42,23 @@ app.command(epilog="Example: snaps evaluate mygraph --splits 100 --alpha 0.05 --
 app.command(epilog="Example: snaps report mygraph --alpha 0.05 --out report.html")(report)
 app.command(epilog="Example: snaps demo --out demo")(demo)
 app.add_typer(datasets_app)
-app.command(epilog="Example: snaps reproduce table1 --datasets cora_ml,citeseer")(reproduce)
+
+
+def _add_commands() -> None:
+    """The commands of other distributions, by their entry points: `reproduce` of the laboratory."""
+    for entry in entry_points(group="snaps.commands"):
+        entry.load()(app)
+
+
+@app.command(
+    hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def reproduce() -> None:
+    """Make a table or figure of the paper (needs the laboratory)."""
+    raise SnapsError(
+        "'reproduce' must come from the laboratory, which is not installed: in a clone of the "
+        "repository, pip install -c lab/constraints.txt -e lab"
+    )
 
 
 def _version(value: bool) -> None:
@@ -77,6 +93,8 @@ def run(arguments: list[str] | None) -> NoReturn:
         _end_on_signals()
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
+    if given[0] in ("reproduce", "-h", "--help"):  # others need not wait for the look around
+        _add_commands()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # others' affairs
         warnings.simplefilter("default", SnapsWarning)

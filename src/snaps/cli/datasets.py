@@ -74,7 +74,7 @@ def fetch(
 ) -> None:
     """Download datasets into the cache; sound copies there are kept.
 
-    Reads the upstream files with torch_geometric and ogb: pip install 'snaps-cp[datasets]'.
+    Reads the upstream files with the laboratory: pip install -c lab/constraints.txt -e lab.
     """
     from snaps._errors import SnapsError
     from snaps.datasets.fetch import fetch as fetch_one

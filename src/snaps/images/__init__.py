@@ -5,7 +5,6 @@ k = 5 and eta = 0.5 as in the paper. The rest is SNAPS: the same scores, verbs a
 """
 
 from snaps.images._embedded import ETA, EmbeddedSNAPS, K, join, neighbours
-from snaps.images._extract import extract
 from snaps.images._outputs import Outputs, load
 from snaps.images._temperature import temperature
 
@@ -14,7 +13,6 @@ __all__ = [
     "EmbeddedSNAPS",
     "K",
     "Outputs",
-    "extract",
     "join",
     "load",
     "neighbours",

@@ -1,0 +1,109 @@
+"""What every test file shares: where the real data lies, and a switch that forbids skipping."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# A shell that runs the tests in the background has them, and all they start, ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The first call of a numba loop compiles it, so no deadline is fair.
+settings.register_profile("snaps", deadline=None, max_examples=30, print_blob=True)
+settings.load_profile("snaps")
+
+REPOSITORY = Path(__file__).resolve().parent
+
+
+def data_dir() -> Path:
+    """Folder of the real graphs (`cora_ml.npz`, ...); skips the calling test without one."""
+    named = os.environ.get("SNAPS_DATA")
+    places = [Path(named)] if named else []
+    places.append(REPOSITORY.parent / "shared" / "data")
+    for place in places:
+        if (place / "cora_ml.npz").is_file():
+            return place
+    looked = " or ".join(str(place) for place in places)
+    pytest.skip(f"no real data: cora_ml.npz is not in {looked}; set SNAPS_DATA to its folder")
+
+
+@pytest.fixture(name="data_dir", scope="session")
+def _data_dir() -> Path:
+    return data_dir()
+
+
+def _forbid_skip(report) -> None:
+    """Turn a skip into a failure when SNAPS_NO_SKIP=1, so that CI cannot pass by skipping."""
+    if os.environ.get("SNAPS_NO_SKIP") != "1" or not report.skipped:
+        return
+    if hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"SNAPS_NO_SKIP=1 forbids skipping: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    _forbid_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    _forbid_skip(report)
+    return report
+
+
+@pytest.fixture
+def one_thread():
+    """Compiled loops on one thread: hundreds of small calls are then not spent on waking others."""
+    import numba
+
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
+
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """Two executors in processes of their own, one core and 1 GiB each."""
+    pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("there is no Java, which Spark runs on")
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("snaps tests")
+        for name, value in {
+            "spark.executor.memory": "1g",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.log.level": "OFF",
+            # What pays off in long runs alone.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
+        }.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        yield session
+        session.stop()

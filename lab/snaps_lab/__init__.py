@@ -1,0 +1,1 @@
+"""The laboratory: the models, baselines and experiments of the paper. Not part of the library."""

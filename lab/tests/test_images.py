@@ -1,0 +1,629 @@
+"""`snaps.images` and `snaps reproduce images`: items with embeddings and no links."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import snaps
+from snaps import _checks, calibration, images
+from snaps.cli import main
+from snaps.images import EmbeddedSNAPS, Outputs
+from snaps_lab.command import _choices
+from snaps_lab.images import extract
+from snaps_lab.reproduce.images import NAMES
+from snaps_lab.reproduce.paper_variant import paper_scores
+from tests.helpers import law
+from tests.helpers import transcription as t
+
+torch = pytest.importorskip("torch")
+sklearn_datasets = pytest.importorskip("sklearn.datasets")
+
+from snaps_lab.models.training import threads_set  # noqa: E402 - needs torch
+
+SEED = 7
+
+
+class Net(torch.nn.Module):
+    """Two layers for digits, and dropout that must be off when outputs are taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU())
+        self.dropout = torch.nn.Dropout(0.5)
+        self.head = torch.nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(self.dropout(self.body(x)))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    pixels, labels = sklearn_datasets.load_digits(return_X_y=True)
+    return torch.tensor(pixels / 16, dtype=torch.float32), torch.tensor(labels)
+
+
+@pytest.fixture(scope="module")
+def net(digits):
+    """Trained on the first 600 digits, for a short time: it is right nine times in ten."""
+    pixels, labels = digits[0][:600], digits[1][:600]
+    with threads_set(1), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        for _ in range(60):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(pixels), labels).backward()
+            optimizer.step()
+    return model
+
+
+def batches(digits, size=500):
+    data = torch.utils.data.TensorDataset(*digits)
+    return torch.utils.data.DataLoader(data, size)
+
+
+@pytest.fixture(scope="module")
+def outputs(net, digits):
+    """Of the digits that did not train."""
+    return extract(net, batches([table[600:] for table in digits]))
+
+
+def complaint(function, *arguments, **options):
+    with pytest.raises(snaps.SnapsError) as raised:
+        function(*arguments, **options)
+    return str(raised.value)
+
+
+# ---- outputs of a network ------------------------------------------------------------------------
+
+
+def test_extract_gives_logits_features_and_labels(net, digits):
+    net.train()
+    net.body.eval()
+    out = extract(net, batches(digits))
+    assert net.training and net.dropout.training and not net.body.training
+    assert not net.head._forward_pre_hooks
+    net.eval()
+    with torch.no_grad():
+        hidden = net.body(digits[0])
+        np.testing.assert_allclose(out.logits, net.head(hidden).numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(out.features, hidden.numpy(), rtol=1e-5, atol=1e-6)
+    assert np.array_equal(out.labels, digits[1].numpy())
+    assert 0.8 < (out.logits.argmax(axis=1) == out.labels)[600:].mean() < 0.97
+    assert repr(out) == "Outputs(1797 items, 10 classes, 32 features)"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_extract_takes_the_layer_the_user_names(net, digits, named):
+    layer = "body.0" if named else net.body[0]
+    out = extract(net, batches(digits), layer=layer)
+    assert np.array_equal(out.features, digits[0].numpy())
+
+
+def test_extract_reads_results_with_an_attribute_logits(net, digits):
+    class Result:
+        def __init__(self, logits):
+            self.logits = logits
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return Result(self.net(x))
+
+    plain, wrapped = (extract(m, batches(digits)) for m in (net, Wrapped()))
+    assert np.array_equal(plain.logits, wrapped.logits)
+
+
+def test_extract_complains(net, digits):
+    few = [table[:20] for table in digits]
+    assert complaint(extract, len, []) == (
+        "'model' must be a torch.nn.Module, got builtin_function_or_method"
+    )
+    assert complaint(extract, torch.nn.ReLU(), []) == (
+        "'layer' must be given for a model without a linear layer, got None"
+    )
+    assert complaint(extract, net, [], layer="tail") == (
+        "'layer' must be one of the model's ['body', 'body.0', 'body.1', 'dropout', 'head'], "
+        "got 'tail'"
+    )
+    assert complaint(extract, net, []) == "'loader' must give at least one batch, got none"
+    assert complaint(extract, net, [few[0]]) == (
+        "'loader' must give pairs (inputs, labels) of tensors, got Tensor"
+    )
+    assert complaint(extract, net, 3) == (
+        "'loader' must give pairs (inputs, labels) of tensors, got int"
+    )
+    assert complaint(extract, net, [few], device="abacus") == (
+        "'device' must be one that torch finds, such as 'cpu', got 'abacus'"
+    )
+    assert complaint(extract, net, [(few[0], few[1][:19])]) == (
+        "'labels' must have shape (20,), got (19,)"
+    )
+    twice = torch.nn.Sequential(shared := torch.nn.Linear(64, 64), shared)
+    assert complaint(extract, twice, [few]) == "'layer' must run once a batch, got 2 times"
+    assert not shared._forward_pre_hooks
+
+
+@pytest.mark.parametrize("truth", [0.5, 1.0, 3.0])
+def test_temperature_finds_the_one_that_made_the_labels(truth):
+    random = np.random.default_rng(SEED)
+    logits = 3 * random.normal(size=(20000, 5))
+    noise = random.gumbel(size=logits.shape)
+    labels = (logits / truth + noise).argmax(axis=1)
+    assert abs(images.temperature(logits, labels) / truth - 1) < 0.05
+
+
+def test_temperature_has_the_least_loss_and_ignores_shifts(outputs):
+    best = images.temperature(outputs.logits, outputs.labels)
+
+    def loss(value):
+        scaled = outputs.logits.astype(float) / value
+        scaled -= scaled.max(axis=1, keepdims=True)
+        own = scaled[np.arange(len(scaled)), outputs.labels]
+        return (np.log(np.exp(scaled).sum(axis=1)) - own).mean()
+
+    assert loss(best) < min(loss(0.98 * best), loss(1.02 * best))
+    shifted = outputs.logits.astype(float) + 1000
+    assert images.temperature(shifted, outputs.labels) == pytest.approx(best, rel=1e-4)
+
+
+def test_temperature_complains():
+    logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    assert complaint(images.temperature, logits, [0, 1]) == (
+        "'labels' must have shape (3,), got (2,)"
+    )
+    assert complaint(images.temperature, logits, [0, 1, -1]) == (
+        "'labels' must be labelled, got 1 without a label (first: 2)"
+    )
+    assert complaint(images.temperature, logits, [0, 1, 0]) == (
+        "'logits' must have a best temperature from 0.01 to 100, got none: "
+        "on these 3 items they are too often right"
+    )
+    assert complaint(images.temperature, logits, [1, 0, 1]) == (
+        "'logits' must have a best temperature from 0.01 to 100, got none: "
+        "on these 3 items they are too often no better than chance"
+    )
+    assert complaint(images.temperature, logits * np.nan, [0, 1, 0]) == (
+        "'logits' must be finite, got nan in row 0"
+    )
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def test_outputs_survive_a_file_in_half_precision(outputs, tmp_path):
+    half = Outputs(
+        outputs.logits.astype(np.float16), outputs.features.astype(np.float16), outputs.labels
+    )
+    half.save(tmp_path / "digits.npz")
+    back = images.load(tmp_path / "digits.npz")
+    for name in ("logits", "features", "labels"):
+        assert np.array_equal(getattr(back, name), getattr(half, name))
+
+
+def write(path, **changes):
+    arrays = {"logits": np.eye(4), "features": np.eye(4), "labels": np.arange(4), **changes}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": None}, "'{}' must hold the array 'features', got ['labels', 'logits']"),
+        (
+            {"features": np.eye(3)},
+            "cannot read '{}': 'features' must have 4 rows like 'logits', got 3",
+        ),
+        (
+            {"features": np.full((4, 2), np.inf)},
+            "cannot read '{}': 'features' must be finite, got inf in row 0",
+        ),
+        (
+            {"logits": np.empty((0, 4))},
+            "cannot read '{}': 'logits' must have at least one row, got none",
+        ),
+        ({"labels": np.arange(3)}, "cannot read '{}': 'labels' must have shape (4,), got (3,)"),
+        (
+            {"labels": np.arange(4) + 1},
+            "cannot read '{}': 'labels' must lie from 0 to 3, or be -1 where unknown, "
+            "got 4 at node 3",
+        ),
+        (
+            {"labels": np.array([0, 1, 2, None])},
+            "cannot read '{}': damaged, or not an .npz archive of plain arrays",
+        ),
+    ],
+)
+def test_files_of_another_kind_are_refused(changes, message, tmp_path):
+    path = tmp_path / "outputs.npz"
+    write(path, **changes)
+    assert complaint(images.load, path) == message.format(path)
+
+
+def test_empty_and_missing_files_are_refused(tmp_path):
+    path = tmp_path / "empty.npz"
+    path.write_bytes(b"")
+    assert complaint(images.load, path) == (
+        f"cannot read '{path}': damaged, or not an .npz archive of plain arrays"
+    )
+    assert complaint(images.load, tmp_path / "no.npz") == (
+        f"cannot read '{tmp_path / 'no.npz'}': No such file or directory"
+    )
+
+
+# ---- the formula ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small(outputs):
+    """80 items: features, probabilities, labels, APS scores and cosines."""
+    features = outputs.features[:80].astype(float)
+    logits = outputs.logits[:80].astype(float)
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    own = snaps.SplitConformal(0.2, seed=SEED)
+    own.calibrate(None, probs, outputs.labels[:80], np.arange(40))
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    return features, probs, outputs.labels[:80], own.scores_, unit @ unit.T
+
+
+def nearest(cosines, i, allowed, k):
+    """The k likeliest neighbours of i, written down plainly."""
+    return sorted((j for j in allowed if j != i), key=lambda j: -cosines[i, j])[:k]
+
+
+def corrected(small, eta, k, allowed, themselves=()):
+    *_, own, cosines = small
+    out = np.empty_like(own)
+    for i in range(len(own)):
+        near = nearest(cosines, i, allowed, k)
+        if i in themselves:
+            near = [i, *near[: k - 1]]
+        out[i] = (1 - eta) * own[i] + eta * own[near].mean(axis=0)
+    return out
+
+
+def test_scores_are_the_formula(small):
+    features, probs, labels, *_ = small
+    cp = EmbeddedSNAPS(0.2, seed=SEED).calibrate(features, probs, labels, np.arange(40))
+    np.testing.assert_allclose(cp.scores_, corrected(small, 0.5, 5, range(80)))
+    assert cp.weights_ == (0.5, 0.0)
+    assert cp.evaluate(labels)["n"] == 40
+    neighbours = cp.explain(50).neighbours
+    assert [n.weight for n in neighbours] == pytest.approx([0.1] * 5)
+
+
+def test_cosine_weights_give_the_same_bits_as_snaps_without_links(small):
+    features, probs, labels, *_ = small
+    nodes = np.arange(40)
+    cp = EmbeddedSNAPS(0.2, k=7, eta=0.3, weighting="cosine", seed=SEED)
+    cp.calibrate(features, probs, labels, nodes)
+    other = snaps.SNAPS(0.2, k=7, weights=(0.3, 0), seed=SEED)
+    other.calibrate(snaps.Graph(None, features), probs, labels, nodes)
+    assert np.array_equal(cp.scores_, other.scores_)
+    assert cp.threshold_ == other.threshold_
+
+
+def test_a_reference_set_by_positions_and_by_arrays(small):
+    features, probs, labels, *_ = small
+    reference = np.arange(50, 80)
+    cp = EmbeddedSNAPS(0.2, seed=SEED)
+    cp.calibrate(features, probs, labels, np.arange(25), reference=reference)
+    np.testing.assert_allclose(cp.scores_, corrected(small, 0.5, 5, reference))
+    joined = images.join(features[:50], probs[:50], labels[:50], features[50:], probs[50:])
+    both, table, known, behind = joined
+    assert (known[50:] == -1).all() and np.array_equal(known[:50], labels[:50])
+    again = EmbeddedSNAPS(0.2, seed=SEED)
+    again.calibrate(both, table, known, np.arange(25), reference=behind)
+    assert np.array_equal(cp.scores_, again.scores_)
+    assert again.evaluate(known)["n"] == 25
+
+
+def test_tuning_takes_the_eta_with_the_smallest_sets(small):
+    features, probs, labels, *_ = small
+    cp = EmbeddedSNAPS(0.1, eta="tune", seed=SEED)
+    cp.calibrate(features, probs, labels, np.arange(40), tune_nodes=np.arange(40, 70))
+    tune, rank = np.arange(40, 70), t.rank(30, 0.1)
+    sizes = []
+    for step in range(21):
+        scores = corrected(small, step / 20, 5, range(80))[tune]
+        q = np.sort(scores[np.arange(30), labels[tune]])[rank - 1]
+        sizes.append((scores <= q).sum())
+    assert cp.weights_ == (np.argmin(sizes) / 20, 0.0)
+    assert 0 < cp.weights_[0]
+
+
+def test_saved_and_loaded(small, tmp_path):
+    features, probs, labels, *_ = small
+    cp = EmbeddedSNAPS(0.2, eta=0.4, weighting="cosine").calibrate(
+        features, probs, labels, np.arange(40)
+    )
+    cp.save(tmp_path / "cp.npz")
+    back = snaps.load(tmp_path / "cp.npz")
+    assert repr(back) == repr(cp) and type(back) is EmbeddedSNAPS
+    assert np.array_equal(back.predict_set().mask, cp.predict_set().mask)
+
+
+@pytest.mark.parametrize("leave_one_out", [True, False])
+def test_the_papers_variant_is_its_formula(small, leave_one_out):
+    features, probs, *_ = small
+    nodes = np.random.default_rng(SEED).permutation(80)[:40]
+    items = snaps.Graph(None, features)
+    scores = paper_scores(items, probs, nodes, leave_one_out=leave_one_out, seed=SEED)
+    themselves = () if leave_one_out else set(nodes.tolist())
+    np.testing.assert_allclose(scores, corrected(small, 0.5, 5, sorted(nodes), themselves))
+
+
+def test_candidates_by_position_are_the_only_neighbours(small):
+    features, *_, cosines = small
+    allowed = np.random.default_rng(SEED).permutation(80)[:30]
+    found = snaps.similarity_graph(features, 4, candidates=allowed)
+    mask = np.isin(np.arange(80), allowed)
+    again = snaps.similarity_graph(sp.csr_array(features), 4, candidates=mask)
+    for i in range(80):
+        row = slice(found.indptr[i], found.indptr[i + 1])
+        assert found.indices[row].tolist() == nearest(cosines, i, allowed.tolist(), 4)
+    assert np.array_equal(found.indices, again.indices)
+
+
+# ---- bad input -----------------------------------------------------------------------------------
+
+
+def test_complaints_of_calibrate(small):
+    features, probs, labels, *_ = small
+    nodes = np.arange(40)
+
+    def told(*arguments, method=None, **options):
+        return complaint((method or EmbeddedSNAPS()).calibrate, *arguments, **options)
+
+    assert told(features[:79], probs, labels, nodes) == (
+        "'probs' must have one row a node (79), got 80 rows"
+    )
+    assert told(None, probs, labels, nodes) == "'features' must have a row for each item, got none"
+    assert told(np.where(features > 9, features, np.nan), probs, labels, nodes) == (
+        "'features' must be finite, got nan in row 0"
+    )
+    assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(k=80)) == (
+        "'k' must be smaller than the number of nodes 80, got 80"
+    )
+    assert told(features, probs, labels, nodes, reference=[41, 42]) == (
+        "'k' must be at most the number of 'reference' items 2, got 5"
+    )
+    assert told(features, probs, labels, nodes, reference=np.arange(30, 60)) == (
+        "'reference' must not share nodes with 'nodes', got 10 in both (first: 30)"
+    )
+    assert told(features, probs, labels, nodes, similarity=sp.eye(80), reference=[1]) == (
+        "'reference' must not be given beside 'similarity', got both"
+    )
+    assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(eta=1.5)) == (
+        "'eta' must be a number from 0 to 1, got 1.5"
+    )
+    assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(eta="half")) == (
+        "'eta' must be a number from 0 to 1 or 'tune', got 'half'"
+    )
+    assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(weighting="flat")) == (
+        "'weighting' must be 'uniform' or 'cosine', got 'flat'"
+    )
+
+
+def test_complaints_of_join(small):
+    features, probs, labels, *_ = small
+    join = images.join
+    assert complaint(join, features, probs, labels, features[:, :3], probs) == (
+        "'reference_features' must have as many columns as 'features' (32), got 3"
+    )
+    assert complaint(join, features, probs, labels, features, probs[:, :3]) == (
+        "'reference_probs' must have as many columns as 'probs' (10), got 3"
+    )
+    assert complaint(join, features, probs, labels, features[:9], probs[:8]) == (
+        "'reference_probs' must have one row an item (9), got 8 rows"
+    )
+    assert complaint(join, features, probs[:9], labels, features, probs) == (
+        "'probs' must have one row an item (80), got 9 rows"
+    )
+    assert complaint(join, features, probs, labels, features[0], probs) == (
+        "'reference_features' must have two dimensions, got shape (32,)"
+    )
+
+
+# ---- coverage against its law --------------------------------------------------------------------
+
+ITEMS = np.arange(200, 500)  # of the digits that did not train
+FEW, ALPHA = 15, 0.4
+
+
+@pytest.mark.parametrize("kind", ["everyone", "reference"])
+def test_coverage_follows_its_law(outputs, kind):
+    """A temperature and a reference set from items of their own change nothing."""
+    scale = images.temperature(outputs.logits[:200], outputs.labels[:200])
+    reference = np.arange(200) if kind == "reference" else None
+    near = images.neighbours(outputs.features, reference=reference)
+    result = snaps.evaluate_splits(
+        EmbeddedSNAPS(ALPHA, seed=SEED),
+        snaps.Graph(None, outputs.features),
+        outputs.logits / scale,
+        outputs.labels,
+        ITEMS,
+        FEW,
+        law.SPLITS,
+        SEED,
+        near,
+        logits=True,
+    )
+    m = len(ITEMS) - FEW
+    hits = np.rint(result["coverage"] * m).astype(int)
+    law.assert_law(law.fit_hits(hits, law.hit_pmf(FEW, m, ALPHA)), kind)
+
+
+def exact(features, logits, labels, calib, test):
+    """Sets through the verbs a user calls."""
+    method = EmbeddedSNAPS(ALPHA, seed=SEED).calibrate(features, logits, labels, calib, logits=True)
+    return method.predict_set(test).mask
+
+
+def papers(features, logits, labels, calib, test):
+    """Sets of the paper's variant."""
+    probs = _checks.check_probs(logits, logits=True)
+    scores = paper_scores(snaps.Graph(None, features), probs, calib, seed=SEED)
+    own = scores[calib, labels[calib]]
+    return calibration.Calibration(own, labels[calib], 10).contains(scores[test], ALPHA)
+
+
+def hits_of(way, outputs, splits):
+    """Hits of one split after another."""
+    features, logits, labels = (
+        table[ITEMS] for table in (outputs.features, outputs.logits, outputs.labels)
+    )
+    random = np.random.default_rng(SEED)
+    hits = []
+    for _ in range(splits):
+        calib, test = np.split(random.permutation(len(ITEMS)), [FEW])
+        inside = way(features, logits, labels, calib, test)[np.arange(len(test)), labels[test]]
+        hits.append(int(inside.sum()))
+    return law.fit_hits(hits, law.hit_pmf(FEW, len(ITEMS) - FEW, ALPHA))
+
+
+def test_the_law_accepts_the_default_and_rejects_the_papers_variant(outputs):
+    with threads_set(1):
+        right = hits_of(exact, outputs, 200)
+        broken = hits_of(papers, outputs, 200)
+    assert right.accepted
+    assert not broken.accepted
+    assert abs(broken.standard_errors) > 5
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code
+
+
+def reproduce(folder, *options):
+    assert run("reproduce", "images", *options, "--runs", folder / "runs", "--out", folder) == 0
+    return json.loads((folder / "images.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "name", ["cifar10_resnet20", "cifar10_resnet56", "tinyimagenet_val_efficientnet_lite0"]
+)
+def test_sets_are_smaller_than_those_of_aps_and_lawful(name, data_dir, tmp_path):
+    result = reproduce(tmp_path, "--data-dir", data_dir, "--datasets", name, "--models", 1)
+    assert len(result["rows"]) == 12
+    for alpha in (0.05, 0.1):
+        rows = {row["method"]: row for row in result["rows"] if row["alpha"] == alpha}
+        assert list(rows) == [
+            "APS", "SNAPS", "SNAPS, paper's pool", "THR", "Pooled, first edition", "Pooled",
+        ]  # fmt: skip
+        assert rows["SNAPS"]["size"] < rows["APS"]["size"]
+        assert rows["Pooled"]["size"] < 1.01 * rows["THR"]["size"]
+        assert all(rows[method]["inside_law"] for method in ("APS", "SNAPS", "THR", "Pooled"))
+        assert rows["SNAPS"]["n_calib"] == rows["SNAPS"]["n_test"] == 4500
+    assert not any("paper_size" in row for row in result["rows"])
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Outputs over a thousand classes with the name of a network in the paper."""
+    random = np.random.default_rng(SEED)
+    labels = random.integers(1000, size=300)
+    features = np.eye(1000)[labels][:, :40] + 0.1 * random.random((300, 40))
+    logits = 5 * np.eye(1000)[labels] + random.normal(size=(300, 1000))
+    path = tmp_path / "imagenet_val_resnet101.npz"
+    Outputs(logits.astype(np.float16), features.astype(np.float16), labels).save(path)
+    return path
+
+
+def test_a_file_of_the_users_own_beside_the_papers_numbers(file, tmp_path, capsys):
+    result = reproduce(tmp_path, "--file", file, "--models", 2)
+    sizes = [row["paper_size"] for row in result["rows"] if "paper_size" in row]
+    assert sizes == [22.9, 9.83, 9.83, 10.82, 3.62, 3.62]
+    assert {row["dataset"] for row in result["rows"]} == {"imagenet_val_resnet101"}
+    assert "paper SSCV" in (tmp_path / "images.md").read_text()
+    assert "2 trials, seed 0" in capsys.readouterr().out
+
+
+def test_finished_trials_are_kept_and_damaged_ones_made_again(outputs, tmp_path):
+    file = tmp_path / "mine.npz"
+    Outputs(outputs.logits[:300], outputs.features[:300], outputs.labels[:300]).save(file)
+    first = reproduce(tmp_path, "--file", file, "--models", 2)
+    cells = sorted((tmp_path / "runs" / "images").iterdir())
+    assert len(cells) == 2
+    cells[0].write_text("{")
+    kept = cells[1].stat().st_mtime_ns
+    assert reproduce(tmp_path, "--file", file, "--models", 2) == first
+    assert cells[1].stat().st_mtime_ns == kept
+    other = reproduce(tmp_path, "--file", file, "--models", 2, "--seed", 1)
+    assert other["rows"] != first["rows"]
+
+
+def test_rows_in_order_of_class_are_split_at_random(outputs, tmp_path):
+    order = np.argsort(outputs.labels, kind="stable")
+    path = tmp_path / "sorted.npz"
+    Outputs(outputs.logits[order], outputs.features[order], outputs.labels[order]).save(path)
+    result = reproduce(tmp_path, "--file", path, "--models", 3)
+    assert all(row["inside_law"] for row in result["rows"] if row["method"] in ("APS", "SNAPS"))
+
+
+def test_missing_files_are_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SNAPS_CACHE", str(tmp_path / "cache"))
+    options = ["--data-dir", tmp_path, "--datasets", "cifar10_resnet20", "--out", tmp_path / "out"]
+    assert run("reproduce", "images", *options) == 0
+    assert capsys.readouterr().out == (
+        "skipped cifar10_resnet20: 'cifar10_resnet20.npz' is neither in SNAPS_DATA nor in the "
+        "cache\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_complaints_of_the_command(file, tmp_path, capsys):
+    def told(*arguments):
+        assert run("reproduce", *arguments, "--runs", tmp_path / "runs", "--out", tmp_path) == 2
+        return capsys.readouterr().err
+
+    assert told("table1", "--file", file) == (
+        "snaps: error: '--file' must go with the table 'images', got 'table1'\n"
+    )
+    known = ", ".join(NAMES)
+    assert told("images", "--datasets", "cifar") == (
+        f"snaps: error: '--datasets' must be among {known}, got 'cifar'\n"
+    )
+    assert told("images", "--file", tmp_path / "no.npz") == (
+        f"snaps: error: cannot read '{tmp_path / 'no.npz'}': No such file or directory\n"
+    )
+    assert re.fullmatch(
+        r"snaps: error: '--file' must not repeat a name, got \[.*\]\n",
+        told("images", "--file", file, "--file", file),
+    )
+    write(tmp_path / "few.npz")
+    assert told("images", "--file", tmp_path / "few.npz") == (
+        f"snaps: error: cannot use '{tmp_path / 'few.npz'}': "
+        "it must hold at least 100 items, got 4\n"
+    )
+    unknown = {"logits": np.eye(200), "features": np.eye(200), "labels": np.full(200, -1)}
+    write(tmp_path / "unknown.npz", **unknown)
+    assert told("images", "--file", tmp_path / "unknown.npz") == (
+        f"snaps: error: cannot use '{tmp_path / 'unknown.npz'}': "
+        "'labels' must be labelled, got 200 without a label (first: 0)\n"
+    )
+
+
+def test_every_table_gets_the_datasets_it_is_about(tmp_path):
+    own = [tmp_path / "mine.npz"]
+    assert _choices(["table1", "images"], None, []) == {"table1": None, "images": None}
+    asked = "CoraML, cifar10_resnet20,mine"
+    assert _choices(["table1", "images", "mlp"], asked, own) == {
+        "table1": ["cora_ml"], "images": ["cifar10_resnet20", "mine"], "mlp": ["cora_ml"],
+    }  # fmt: skip
+    assert _choices(["table1", "images"], "mine", own) == {"images": ["mine"]}
+    with pytest.raises(snaps.SnapsError, match="there is no dataset 'cora_mll'"):
+        _choices(["table1", "images"], "cora_mll", own)
