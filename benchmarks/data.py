@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from snaps._files import read_npz
 from snaps.graph import Graph, graph_from_arrays
+from snaps.io.files import read_npz
 
 
 def load_graph(data_dir: Path, name: str) -> tuple[Graph, np.ndarray]:

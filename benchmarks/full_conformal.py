@@ -25,10 +25,10 @@ import scipy.sparse as sp
 import snaps
 from benchmarks.__main__ import Rows, show
 from snaps._checks import check_alpha
-from snaps._inputs import Inputs
-from snaps._parts import Context, Links, Similar, Summary
-from snaps._regression import RIDGES
-from snaps.pooling import FLOOR, GUESS_SCALE, SMOOTHING, FittedPooling
+from snaps.scoring.local import Inputs
+from snaps.scoring.parts import Context, Links, Similar, Summary
+from snaps.scoring.pooling import FLOOR, GUESS_SCALE, SMOOTHING, FittedPooling
+from snaps.scoring.regression import RIDGES
 from snaps.splits import Plan, draw_splits, fit_levels
 from snaps_lab.reproduce import common, pooled, runner
 from snaps_lab.reproduce.protocol import budget

@@ -15,7 +15,7 @@ from pynndescent import NNDescent
 from sklearn.neighbors import NearestNeighbors
 
 import snaps
-from snaps.kernels.threads import num_threads
+from snaps._runtime.threads import num_threads
 
 K = 20
 RECALLS = (0.95, 0.99)

@@ -11,7 +11,7 @@ import numpy as np
 import snaps
 from benchmarks.data import load_graph
 from snaps.models import smoothed_regression
-from snaps.pooling import FIRST_EDITION
+from snaps.scoring.pooling import FIRST_EDITION
 
 GRAPHS = ("cora_ml", "coauthor_cs", "coauthor_physics")
 

@@ -22,10 +22,10 @@ from threadpoolctl import threadpool_limits
 import snaps
 from benchmarks import limits, made
 from benchmarks.made import PRODUCTS, Shape
+from snaps._kernels.aggregation import neighbour_mean
+from snaps._runtime.threads import num_threads
 from snaps.cli._resources import needed, peak_memory
 from snaps.folder import read_folder
-from snaps.kernels.aggregation import neighbour_mean
-from snaps.kernels.threads import num_threads
 
 Row = dict[str, float | str]
 ROWS, COLUMNS = 512, 640  # of a tile that stays in the cache

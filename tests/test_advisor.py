@@ -10,14 +10,14 @@ import pytest
 import snaps
 from snaps import _heldout, advisor
 from snaps._choice import DEFAULT, ERRORS, GOALS, Comparison
-from snaps._evidence import Evidence, Labelled
-from snaps._inputs import Inputs
 from snaps._judging import NUMBERS, Judged, judge
-from snaps.calibration import conformal_rank
 from snaps.cli.evaluate import _note
+from snaps.conformal.calibration import conformal_rank
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
-from snaps.pooling import Pooling
+from snaps.scoring.evidence import Evidence, Labelled
+from snaps.scoring.local import Inputs
+from snaps.scoring.pooling import Pooling
 from snaps.splits import draw_splits
 
 TRAIN, TUNE = np.arange(80), np.arange(80, 380)
@@ -78,7 +78,7 @@ def test_methods_that_share_a_fit_are_judged_as_if_fitted_alone(case, monkeypatc
     fits, fit = [], Pooling.fit
     monkeypatch.setattr(Pooling, "fit", lambda self, *rest: fits.append(self) or fit(self, *rest))
     names = ("Pooled", "Pooled on APS", "Pooled, class thresholds")
-    methods = snaps._methods.methods(names, 0.1)
+    methods = snaps.estimators.methods(names, 0.1)
     together, nodes = levels_of(case, methods)
     assert len(fits) == _heldout.FOLDS
     graph, inputs = case[0], Inputs.read(*case[:2])
@@ -169,7 +169,7 @@ def test_what_is_expected_is_what_comes(case, advice):
     graph, probs, labels = case
     inside = []
     for row in advice.rows:
-        method = snaps._methods.all_methods(0.1)[row["method"]]
+        method = snaps.estimators.all_methods(0.1)[row["method"]]
         found = snaps.evaluate_splits(
             method, graph, probs, labels, np.arange(380, 900), 300, 40, tune_nodes=TUNE,
             known_nodes=TRAIN,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import fuzz_arrays as fuzz
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +13,7 @@ import torch
 import snaps
 from snaps.folder import write_folder
 from snaps.images import EmbeddedSNAPS
+from tests.fuzz import arrays as fuzz
 from tests.helpers import small
 from tests.helpers.small import CALIB, EDGES, FEATURES, LABELS, NAMES, NUM_NODES, PROBS, complaint
 
@@ -309,7 +309,9 @@ def test_a_mask_of_objects_is_a_mask():
     mask = np.isin(np.arange(N), CALIB)
     np.testing.assert_array_equal(split(nodes=mask.astype(object)).calib_nodes_, CALIB)
     pair = snaps.Graph([[0], [1]])
-    assert snaps._roles.read_nodes(pair, np.array([False, True], object), "nodes").tolist() == [1]
+    assert snaps.predictor.roles.read_nodes(
+        pair, np.array([False, True], object), "nodes"
+    ).tolist() == [1]
 
 
 def test_the_error_state_of_numpy_changes_nothing():

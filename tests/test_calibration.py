@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import snaps
-from snaps.calibration import (
+from snaps.conformal.calibration import (
     Calibration,
     conformal_rank,
     coverage_interval,
@@ -321,6 +321,6 @@ def test_intervals_of_a_trillion_nodes(monkeypatch):
         assert "must be" in small.complaint(coverage_interval, **value, alpha=0.1)
     assert "'m' must fit into memory" in small.complaint(coverage_pmf, 100, trillion, 0.1)
     exact = {pair: coverage_interval(*pair, 0.1) for pair in ((100, 10**5), (10**5, 10**5))}
-    monkeypatch.setattr("snaps.calibration.MOST_COUNTED", 10)
+    monkeypatch.setattr("snaps.conformal.calibration.MOST_COUNTED", 10)
     for pair, ends in exact.items():
         assert coverage_interval(*pair, 0.1) == pytest.approx(ends, abs=3e-5)

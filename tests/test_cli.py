@@ -164,7 +164,7 @@ def test_an_interrupt_during_imports_ends_quietly(here, name):
 
 DROPPED = """
 import os, signal, weakref
-import snaps.cli, snaps.folder, snaps._folder_files
+import snaps.cli, snaps.folder, snaps.io.folders
 
 class Thing:
     pass
@@ -175,7 +175,7 @@ def check_folder(folder):
     del thing
     return original(folder)
 
-original, snaps._folder_files.check_folder = snaps._folder_files.check_folder, check_folder
+original, snaps.io.folders.check_folder = snaps.io.folders.check_folder, check_folder
 snaps.cli.main(["predict", "g", "--out", "sets.parquet"])
 """
 
@@ -910,7 +910,7 @@ def test_a_stop_between_the_files_leaves_whole_files(here, run, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("snaps._persistence.save", interrupt)
+    monkeypatch.setattr("snaps.predictor.persistence.save", interrupt)
     code, out, err = run(*PREDICT, "--alpha", 0.2, "--save", "cp.npz")
     assert (code, out, err) == (128 + signal.SIGINT, "", "")
     assert len(read_sets()) == 30 and sorted(os.listdir(here)) == ["g", "sets.parquet"]
@@ -1394,7 +1394,7 @@ def test_a_predictor_that_cannot_be_saved_when_the_sets_are_written(here, run, m
     def full(*_):
         raise snaps.SnapsError("cannot write 'm.snaps': No space left on device")
 
-    monkeypatch.setattr("snaps._persistence.save", full)
+    monkeypatch.setattr("snaps.predictor.persistence.save", full)
     told = "snaps: error: cannot write 'm.snaps': No space left on device; the sets are "
     for out, where in (("x.csv", "in 'x.csv'"), ("-", "on standard output")):
         code, _, err = run("predict", "g", "--out", out, "--save", "m.snaps")

@@ -14,7 +14,7 @@ from tests.helpers import small
 
 JOB = """
 import numpy as np
-from snaps.kernels.scoring import rank_table
+from snaps._kernels.scoring import rank_table
 print(rank_table(np.array([[0.5, 0.3, 0.2]])).tolist())
 """
 
@@ -84,6 +84,6 @@ def test_settings_that_do_not_work_are_named(tmp_path, name, value, told):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("snaps: error: ") and done.stderr.count("\n") == 1
     assert told in done.stderr
-    code = "import snaps.kernels.scoring"
+    code = "import snaps._kernels.scoring"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert "SnapsError: " in done.stderr.splitlines()[-1] and told in done.stderr.splitlines()[-1]

@@ -19,7 +19,7 @@ import torch
 from torch_geometric.data import Data
 
 import snaps
-import snaps.kernels.memory as memory
+import snaps._runtime.memory as memory
 from snaps import metrics
 from snaps._checks.classes import encode_labels
 from snaps._checks.ids import node_positions
@@ -491,7 +491,7 @@ SPLITS = {
         method="snaps"
     ),
     "'method' must be an estimator such as snaps.SNAPS(), "
-    "got <class 'snaps._estimators.SNAPS'>": lambda: split(method=snaps.SNAPS),
+    "got <class 'snaps.estimators.SNAPS'>": lambda: split(method=snaps.SNAPS),
     "'pool' must hold at least two nodes, got 1": lambda: split(pool=[3], n_calib=1),
     "'pool' must hold at least one node, got none": lambda: split(pool=[]),
     "'pool' must lie from 0 to 59, got 60": lambda: split(pool=np.arange(N + 1)),

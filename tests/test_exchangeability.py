@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 import snaps
-from snaps import _exchangeability
-from snaps._exchangeability import FALSE_ALARMS, Column, compare, node_columns
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
+from snaps.predictor import exchangeability as _exchangeability
+from snaps.predictor.exchangeability import FALSE_ALARMS, Column, compare, node_columns
 from snaps.scores import score_table
 
 

@@ -19,8 +19,8 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-from snaps._files import atomic_path, read_npz
 from snaps.folder import read_folder, write_folder
+from snaps.io.files import atomic_path, read_npz
 from tests.helpers import small
 from tests.helpers.small import CALIB, LABELS, PROBS, TEST
 
@@ -48,7 +48,7 @@ def nameless(request, monkeypatch, tmp_path):
     elif request.param == "another file system":
         monkeypatch.setattr(os, "open", refuse)
     else:
-        monkeypatch.setattr("snaps._files._opened", lambda handle: Path(f"/nowhere/{handle}"))
+        monkeypatch.setattr("snaps.io.files._opened", lambda handle: Path(f"/nowhere/{handle}"))
     return False
 
 

@@ -18,9 +18,10 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-import snaps.kernels.memory as memory
-from snaps import Graph, _feature_files
+import snaps._runtime.memory as memory
+from snaps import Graph
 from snaps.folder import read_folder, write_folder
+from snaps.io import features as _feature_files
 from tests.helpers import small
 from tests.helpers.small import LABELS, NAMES, NUM_NODES, PROBS, ROLES
 

@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 
 import snaps
 import snaps.datasets
-from snaps import _randomness, calibration, metrics
-from snaps.kernels import aggregation, scoring, splitting
-from snaps.kernels.threads import limit_threads
+from snaps import metrics
+from snaps._kernels import aggregation, scoring, splitting
+from snaps._runtime import randomness as _randomness
+from snaps._runtime.threads import limit_threads
+from snaps.conformal import calibration
 from tests.helpers import transcription as t
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.4, 0.5, 0.7]

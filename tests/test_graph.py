@@ -527,7 +527,7 @@ def test_from_parquet(tmp_path, features):
 
 def test_the_graph_knows_nothing_of_folders():
     """`snaps.folder` knows `Graph`: imports go one way."""
-    for module in (snaps.graph, snaps._parquet, snaps._checks.ids):
+    for module in (snaps.graph, snaps.io.parquet, snaps._checks.ids):
         # At the start of a line or indented: an example in a docstring has its prompt before.
         text = Path(module.__file__).read_text()
         imports = re.findall(r"^ *(?:from|import) (snaps\S*)", text, re.MULTILINE)

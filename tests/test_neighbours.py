@@ -11,11 +11,12 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-from snaps import _cells, similarity
-from snaps.kernels import cells as loops
-from snaps.kernels import tiles
-from snaps.kernels.similarity import no_neighbours
-from snaps.kernels.threads import limit_threads
+from snaps import similarity
+from snaps._runtime.threads import limit_threads
+from snaps.search import approximate as _cells
+from snaps.search import cells as loops
+from snaps.search import tiles
+from snaps.search.sparse import no_neighbours
 from snaps.similarity import similarity_graph
 
 K, N = 10, 6000
@@ -197,7 +198,7 @@ def test_some_rows_are_the_same_as_among_all(kind, tables):
 OVERLAP = """
 import threading
 import numpy, threadpoolctl
-from snaps.kernels.threads import single_products
+from snaps._runtime.threads import single_products
 begun, met, gone = threading.Event(), threading.Event(), threading.Event()
 def allowed():
     return {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}

@@ -11,13 +11,16 @@ from scipy.optimize import check_grad
 from scipy.special import softmax
 
 import snaps
-from snaps import _context, _logpool, _shares, pooling
-from snaps._evidence import Evidence
-from snaps._inputs import Inputs
-from snaps._parts import Context
-from snaps._randomness import node_keys
+from snaps._runtime.randomness import node_keys
 from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
+from snaps.scoring import context as _context
+from snaps.scoring import logpool as _logpool
+from snaps.scoring import pooling
+from snaps.scoring import shares as _shares
+from snaps.scoring.evidence import Evidence
+from snaps.scoring.local import Inputs
+from snaps.scoring.parts import Context
 from tests.helpers import law, small
 from tests.helpers.small import CALIB, LABELS, NUM_NODES, PROBS
 

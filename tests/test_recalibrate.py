@@ -590,7 +590,7 @@ def test_the_direction_of_links_stays(tmp_path, directed, data):
 
 def test_a_file_without_fingerprints_is_read(tmp_path):
     """As files were before: nothing is compared."""
-    from snaps._files import read_npz, write_npz
+    from snaps.io.files import read_npz, write_npz
 
     case = made()
     cp = snaps.DAPS(0.1).calibrate(

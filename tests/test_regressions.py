@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import snaps
-from snaps._evidence import Labelled
 from snaps.images import EmbeddedSNAPS
+from snaps.scoring.evidence import Labelled
 from tests.helpers import small
 from tests.helpers.small import CALIB, LABELS, NAMES, NUM_NODES, PROBS
 
@@ -102,8 +102,8 @@ def test_ids_and_features_of_a_graph_are_its_own():
 
 
 def test_calibration_nodes_do_not_come_through_the_wall():
-    roles = snaps._roles.Roles.read(small.graph(), 3, LABELS, CALIB)
-    inputs = snaps._inputs.Inputs.read(small.graph(), PROBS)
+    roles = snaps.predictor.roles.Roles.read(small.graph(), 3, LABELS, CALIB)
+    inputs = snaps.scoring.local.Inputs.read(small.graph(), PROBS)
     assert type(roles.calib) is Labelled
     for method in (snaps.SNAPS(0.2, k=5), snaps.Pooled(0.2, k=5)):
         for tuning, known in ((roles.calib, roles.known), (roles.tuning, roles.calib)):

@@ -19,8 +19,8 @@ import snaps
 from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
 from snaps.report._charts import percent
-from test_report import CALIB, HOSTILE, METHODS, TEST, calibrate, hostile
 from tests.helpers.small import made
+from tests.test_report import CALIB, HOSTILE, METHODS, TEST, calibrate, hostile
 
 AXE = Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = (

@@ -15,18 +15,20 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-import snaps.kernels.memory as memory
-from snaps import _cells, _context, _regression
-from snaps._evidence import Evidence
-from snaps._progress import recorded, stage
+import snaps._runtime.memory as memory
+from snaps._kernels.aggregation import neighbour_mean
+from snaps._kernels.linking import link
+from snaps._runtime.progress import recorded, stage
+from snaps._runtime.threads import limit_threads
 from snaps.cli import main
 from snaps.cli._resources import needs, read_size, shown_size
 from snaps.datasets import make_graph
 from snaps.folder import read_folder, write_folder
-from snaps.kernels.aggregation import neighbour_mean
-from snaps.kernels.linking import link
-from snaps.kernels.threads import limit_threads
 from snaps.models import smoothed_regression
+from snaps.scoring import context as _context
+from snaps.scoring import regression as _regression
+from snaps.scoring.evidence import Evidence
+from snaps.search import approximate as _cells
 from tests.helpers import small
 
 N = 900
@@ -109,7 +111,7 @@ def test_coverage_obeys_its_law_in_blocks(in_blocks, data):
         snaps.SNAPS(0.1, k=8, weights=(0.3, 0.3)), made.graph, probs, made.labels, pool, 300,
         n_splits=400,
     )  # fmt: skip
-    law = snaps.calibration.coverage_law(300, len(pool) - 300, 0.1)
+    law = snaps.conformal.calibration.coverage_law(300, len(pool) - 300, 0.1)
     spread = law.std() / (len(pool) - 300) / np.sqrt(400)
     # Splits of one pool are drawn anew each time, the sets of a node are not: four deviations.
     assert abs(result["coverage"].mean() - law.mean() / (len(pool) - 300)) < 4 * spread
@@ -155,8 +157,8 @@ def test_scores_of_any_size_are_averaged_alike(monkeypatch, data, in_parts):
 
 def test_scores_are_averaged_in_single_precision(data):
     """Half the bytes that the means fetch; a node's own score keeps all of its digits."""
-    from snaps._inputs import Inputs
-    from snaps._parts import Averaged, Links, Mean, Own
+    from snaps.scoring.local import Inputs
+    from snaps.scoring.parts import Averaged, Links, Mean, Own
 
     made, probs, *_ = data
     inputs, own = Inputs.read(made.graph, probs), Own(snaps.APS(), 0)
@@ -265,7 +267,7 @@ def test_a_full_disk_is_told_in_a_line(folder, full_disk, monkeypatch, capsys):
 
 def test_who_is_killed_leaves_nothing_behind(folder):
     code = (
-        "import os, signal, sys, snaps.kernels.memory as m\n"
+        "import os, signal, sys, snaps._runtime.memory as m\n"
         "import snaps.cli._resources as r\n"
         "from snaps.sets import PredictionSets\n"
         "m.BLOCK = 4096; r.needs = lambda *_, **__: (2**60, 0)\n"
@@ -400,7 +402,7 @@ def watch():
         time.sleep(0.002)
 import pyarrow.dataset, pyarrow.parquet, snaps
 from snaps.folder import read_folder
-from snaps.kernels.memory import placed
+from snaps._runtime.memory import placed
 before = anonymous()
 threading.Thread(target=watch, daemon=True).start()
 with placed("."):
@@ -587,7 +589,7 @@ def test_mapped_tables_lie_where_a_link_leads(folder, tmp_path, monkeypatch):
     os.symlink(tmp_path / "far" / "x.parquet", "link.parquet")
     monkeypatch.setattr("snaps.cli._resources.needs", lambda *_, **__: (2**60, 0))
     used = []
-    monkeypatch.setattr("snaps.kernels.memory.place_tables", used.append)
+    monkeypatch.setattr("snaps._runtime.memory.place_tables", used.append)
     assert predict("--out", "link.parquet", "--memory", "2GB") == 0
     assert used == [str(tmp_path / "far")] and os.listdir(tmp_path / "far") == ["x.parquet"]
 
@@ -683,7 +685,7 @@ def test_features_are_summed_up_in_blocks(tmp_path, monkeypatch):
     table = np.random.default_rng(0).random((n, width), np.float32)
     np.save("g/features.npy", table)
     code = "read = read_folder('g')\nsnaps._context.summary(read.graph)"
-    assert memory_of(f"import snaps._context\n{code}") < 1.5 * table.nbytes
+    assert memory_of(f"import snaps.scoring.context\n{code}") < 1.5 * table.nbytes
 
 
 @pytest.mark.parametrize("width", [300, 5000])
@@ -707,7 +709,7 @@ def test_names_are_looked_up_many_at_a_time(tmp_path, monkeypatch):
     import pyarrow.compute as pc
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("snaps._parquet._MOST_ROWS", 100)
+    monkeypatch.setattr("snaps.io.parquet._MOST_ROWS", 100)
     n, num_edges, looks = 1000, 30_000, []
     probs = listed(np.full((n, 2), 0.5))
     write_plainly({"id": pa.array([f"n{i}" for i in range(n)]), "probs": probs}, n, num_edges)
@@ -755,8 +757,11 @@ def test_known_labels_are_propagated_a_few_folds_at_a_time(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("method", "code"),
     [
-        (snaps.Pooled(candidates=10), "import snaps._context as c\nc.summary(read.graph)"),
-        (snaps.SNAPS(), "import snaps._cells as c\nc._singular_vectors(read.graph.features)"),
+        (snaps.Pooled(candidates=10), "import snaps.scoring.context as c\nc.summary(read.graph)"),
+        (
+            snaps.SNAPS(),
+            "import snaps.search.approximate as c\nc._singular_vectors(read.graph.features)",
+        ),
     ],
 )
 def test_singular_vectors_of_wide_features_count(tmp_path, monkeypatch, method, code):

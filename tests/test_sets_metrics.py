@@ -15,9 +15,9 @@ import torch
 import snaps
 from snaps import metrics
 from snaps.sets import check_output
-from test_scale import MEASURED, memory_of
 from tests.helpers import small
 from tests.helpers.small import CALIB, LABELS, PROBS, TEST
+from tests.test_scale import MEASURED, memory_of
 
 # Five sets over three labels: {0}, {1, 2}, {}, {0, 1, 2}, {2}.
 MASK = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 1]], bool)
@@ -679,6 +679,6 @@ def test_splits_name_classes_with_too_few_calibration_nodes():
     probs = np.full((len(labels), 2), 0.5)
     method = snaps.SplitConformal(0.1, class_conditional=True)
     told = "1 of 2 classes .* in some splits .* class 1$"
-    with pytest.warns(snaps._errors.SnapsWarning, match=told):
+    with pytest.warns(snaps.errors.SnapsWarning, match=told):
         out = snaps.evaluate_splits(method, None, probs, labels, np.arange(len(labels)), 80, 5)
     assert np.isinf(out["threshold"][:, 1]).all() and np.isfinite(out["threshold"][:, 0]).all()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import snaps
 from snaps import similarity
-from snaps._similarity_update import extend
+from snaps._runtime.threads import limit_threads
 from snaps.graph import check_features
-from snaps.kernels.threads import limit_threads
+from snaps.search.update import extend
 from snaps.similarity import similarity_graph
 
 
@@ -200,8 +200,8 @@ def test_only_candidates_are_neighbours(words, both_paths):
     for graph in both_paths(lambda: similarity_graph(words, 5, candidates=50, seed=3)):
         near = np.unique(graph.indices)
         assert len(near) <= 50
-        chosen = snaps._randomness.smallest(
-            3, np.arange(700, dtype=np.uint64), snaps._randomness.CANDIDATE_STREAM, 50
+        chosen = snaps._runtime.randomness.smallest(
+            3, np.arange(700, dtype=np.uint64), snaps._runtime.randomness.CANDIDATE_STREAM, 50
         )
         assert set(near) <= set(chosen)
         expected = brute(words.toarray(), 5, near=chosen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from snaps.kernels.sorting import descending, select
+from snaps._kernels.sorting import descending, select
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 33, 100, 1000])

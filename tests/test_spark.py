@@ -21,12 +21,12 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-from snaps._errors import SnapsError
-from snaps._files import read_npz
+from snaps._kernels.aggregation import exact_sums, mean_of_sums, neighbour_mean
 from snaps.datasets import make_graph
+from snaps.errors import SnapsError
 from snaps.folder import read_folder, write_folder
 from snaps.graph import graph_from_arrays
-from snaps.kernels.aggregation import exact_sums, mean_of_sums, neighbour_mean
+from snaps.io.files import read_npz
 from snaps.models import smoothed_regression
 
 NUM_NODES = 700

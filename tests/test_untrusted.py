@@ -18,12 +18,12 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-from snaps import _parquet
-from snaps._errors import NotEnoughMemory
-from snaps._files import read_npz, write_npz
 from snaps.datasets.files import known_sha256
 from snaps.datasets.registry import DATASETS
+from snaps.errors import NotEnoughMemory
 from snaps.folder import read_folder, write_folder
+from snaps.io import parquet as _parquet
+from snaps.io.files import read_npz, write_npz
 from tests.helpers import small
 from tests.helpers.small import LABELS, NUM_NODES, PROBS, complaint
 

@@ -18,20 +18,16 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import snaps
-from snaps import (
-    _base,
-    _evidence,
-    _heldout,
-    _inputs,
-    _randomness,
-    _roles,
-    advisor,
-    splits,
-)
-from snaps._evidence import Evidence, Labelled
+from snaps import _heldout, advisor, splits
+from snaps._runtime import randomness as _randomness
 from snaps.datasets import make_graph
 from snaps.images import EmbeddedSNAPS
 from snaps.models import smoothed_regression
+from snaps.predictor import base as _base
+from snaps.predictor import roles as _roles
+from snaps.scoring import evidence as _evidence
+from snaps.scoring import local as _inputs
+from snaps.scoring.evidence import Evidence, Labelled
 from tests.helpers import law
 
 LEFT = [
@@ -75,7 +71,7 @@ def test_nothing_left_of_the_wall_takes_labels_but_as_evidence(name):
 
 
 def test_scorers_are_handed_evidence():
-    for scorer in (snaps.scorers.Mixing, snaps.pooling.Pooling):
+    for scorer in (snaps.scoring.mixing.Mixing, snaps.scoring.pooling.Pooling):
         hints = typing.get_type_hints(scorer.fit, vars(importlib.import_module(scorer.__module__)))
         assert hints["tuning"] is Evidence and hints["known"] is Evidence
     assert issubclass(Evidence, Labelled) and not issubclass(Labelled, Evidence)
@@ -88,7 +84,7 @@ def Roles_of_a_case():
 
 
 def test_a_calibration_knows_no_graph():
-    source = inspect.getsource(importlib.import_module("snaps.calibration"))
+    source = inspect.getsource(importlib.import_module("snaps.conformal.calibration"))
     assert "graph" not in source.replace("no graph", "") and "import Inputs" not in source
 
 
@@ -257,7 +253,7 @@ def test_scores_through_advise_are_blind(monkeypatch):
 def test_tuning_on_the_whole_pool_dies(monkeypatch):
     """The weights then know the calibration and test labels: blindness."""
     case, truth = small(), small().labels
-    fit = snaps.scorers.Mixing.fit
+    fit = snaps.scoring.mixing.Mixing.fit
 
     def whole(self, engine, tuning, known, alphas):
         nodes = case.pool
@@ -266,7 +262,7 @@ def test_tuning_on_the_whole_pool_dies(monkeypatch):
         return [replace(each, tuning_scores=None) for each in found]
 
     labels_now = [truth]
-    monkeypatch.setattr(snaps.scorers.Mixing, "fit", whole)
+    monkeypatch.setattr(snaps.scoring.mixing.Mixing, "fit", whole)
     found = []
     for seed in range(6):
         labels_now[0] = truth if seed == 0 else permuted(truth, case.train, seed)
@@ -330,7 +326,7 @@ def test_a_threshold_from_test_scores_dies(monkeypatch):
     class Wrong(_base.Calibration):
         def __init__(self, scores, labels, *rest):
             everyone = _inputs.Inputs.read(case.graph, case.probs)
-            fitted = snaps.scorers.FittedMixing(snaps.APS(), 1, None, None, 0.0, 0.0)
+            fitted = snaps.scoring.mixing.FittedMixing(snaps.APS(), 1, None, None, 0.0, 0.0)
             table = everyone.score(fitted)[case.pool, case.labels[case.pool]]
             super().__init__(table, case.labels[case.pool], *rest)
 

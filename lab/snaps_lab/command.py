@@ -73,9 +73,9 @@ def reproduce(
     import sys
 
     from snaps._checks import check_integer, check_seed
-    from snaps._errors import SnapsError
-    from snaps._files import check_working_directory
     from snaps.cli._provenance import provenance
+    from snaps.errors import SnapsError
+    from snaps.io.files import check_working_directory
     from snaps_lab.reproduce import render
     from snaps_lab.reproduce.catalogue import find
     from snaps_lab.reproduce.runner import Setting
@@ -151,7 +151,7 @@ def _inputs(result: dict[str, Any], setting: Setting) -> dict[str, str]:
 
 def _check_as_authors(name: str) -> None:
     """Refuse tables of which only a part could be made as the authors did, or none."""
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
     from snaps_lab.reproduce.catalogue import as_authors
 
     if not as_authors(name):
@@ -163,8 +163,8 @@ def _choices(
     wanted: list[str], datasets: str | None, files: Iterable[Path]
 ) -> dict[str, list[str] | None]:
     """The datasets asked for, by the tables that are about them; None stands for the usual ones."""
-    from snaps._errors import SnapsError
     from snaps.datasets.registry import find_spec
+    from snaps.errors import SnapsError
     from snaps_lab.reproduce.catalogue import find
 
     if datasets is None:
@@ -195,7 +195,7 @@ def _choices(
 
 
 def _track(label: str, total: int) -> Any:
-    from snaps._progress import track
+    from snaps._runtime.progress import track
 
     return track(True, label, total)
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from snaps._checks import check_labels, check_probs, shown, to_numpy
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 from snaps.images._outputs import Outputs
 
 

@@ -14,12 +14,12 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-from snaps._evidence import Evidence
-from snaps._inputs import Inputs
-from snaps.calibration import conformal_rank
+from snaps.conformal.calibration import conformal_rank
 from snaps.datasets import make_graph
-from snaps.scorers import DAPS_GRID, SNAPS_GRID
 from snaps.scores import RAPS_PENALTIES, score_table
+from snaps.scoring.evidence import Evidence
+from snaps.scoring.local import Inputs
+from snaps.scoring.mixing import DAPS_GRID, SNAPS_GRID
 from snaps_lab.reproduce import distances, protocol, render, runner, tables
 from snaps_lab.reproduce.authors import as_authors
 from snaps_lab.reproduce.store import Store

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import snaps  # noqa: E402
-from snaps.calibration import Calibration  # noqa: E402
+from snaps.conformal.calibration import Calibration  # noqa: E402
 from snaps.datasets import make_graph  # noqa: E402
 from snaps.models import smoothed_regression  # noqa: E402
 from snaps_lab.models import cfgnn  # noqa: E402

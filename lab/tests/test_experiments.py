@@ -34,7 +34,7 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "keep_trained", retrained)
     monkeypatch.setattr(runner, "in_processes", lambda work, pieces, setting, tell: None)
     setting = runner.Setting(Store(tmp_path / "runs"), draws=2, splits=10)
-    track = lambda label, total: snaps._progress.track(False, label, total)  # noqa: E731
+    track = lambda label, total: snaps._runtime.progress.track(False, label, total)  # noqa: E731
     result = catalogue.find(table).build(table, ["cora_ml"], setting, track)
     assert all(row["inside_law"] for row in result["rows"])
     sizes = {row["method"]: row["size"] for row in result["rows"]}
@@ -70,7 +70,7 @@ def test_the_trial_of_the_advice(tmp_path, monkeypatch):
     chosen = (trial.Trial("cora_ml", "gcn", 60, 60, 0.1, 0),)
     monkeypatch.setattr(trial, "TRIALS", chosen)
     setting = runner.Setting(Store(tmp_path / "runs"), splits=5)
-    track = lambda label, total: snaps._progress.track(False, label, total)  # noqa: E731
+    track = lambda label, total: snaps._runtime.progress.track(False, label, total)  # noqa: E731
     result = trial.build("advice", None, setting, track)
     (row,) = result["rows"]
     assert row["off"] == pytest.approx(row["size"] / row["best_size"] - 1) and row["off"] >= 0

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 
-from snaps._errors import SnapsError  # noqa: E402
 from snaps.datasets import make_graph  # noqa: E402
+from snaps.errors import SnapsError  # noqa: E402
 from snaps.graph import Graph  # noqa: E402
 from snaps_lab.models import gnn, networks  # noqa: E402
 from snaps_lab.models.matrix import Matrix, Walk  # noqa: E402
@@ -383,7 +383,7 @@ def test_without_torch_the_import_names_the_extra():
     code = """
 import sys
 sys.modules["torch"] = None
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 try:
     import snaps_lab.models.gnn
 except SnapsError as error:

@@ -10,8 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-from snaps import _checks, calibration, images
+from snaps import _checks, images
 from snaps.cli import main
+from snaps.conformal import calibration
 from snaps.images import EmbeddedSNAPS, Outputs
 from snaps_lab.command import _choices
 from snaps_lab.images import extract

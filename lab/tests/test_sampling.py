@@ -12,8 +12,8 @@ import scipy.sparse as sp
 
 torch = pytest.importorskip("torch")
 
-from snaps._errors import SnapsError  # noqa: E402
 from snaps.datasets import make_graph  # noqa: E402
+from snaps.errors import SnapsError  # noqa: E402
 from snaps.graph import Graph  # noqa: E402
 from snaps_lab.models import gnn, networks, sampling  # noqa: E402
 from snaps_lab.models.sampling import Sampler  # noqa: E402

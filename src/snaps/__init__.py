@@ -11,16 +11,15 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from snaps._errors import SnapsError, SnapsWarning
 from snaps._version import __version__
+from snaps.errors import SnapsError, SnapsWarning
 
 if TYPE_CHECKING:
     from snaps import datasets, images, metrics, models, spark
-    from snaps._estimators import DAPS, SNAPS, SplitConformal
-    from snaps._loading import load
-    from snaps._pooled import Pooled
     from snaps.advisor import advise
+    from snaps.estimators import DAPS, SNAPS, Pooled, SplitConformal
     from snaps.graph import Graph
+    from snaps.predictor.loading import load
     from snaps.scores import APS, RAPS, SAPS, THR, Score
     from snaps.sets import PredictionSets
     from snaps.similarity import similarity_graph
@@ -57,19 +56,19 @@ __all__ = [
 # Imported when first asked for: the command line starts at once.
 _HOMES = {
     "APS": "scores",
-    "DAPS": "_estimators",
+    "DAPS": "estimators",
     "Graph": "graph",
-    "Pooled": "_pooled",
+    "Pooled": "estimators",
     "PredictionSets": "sets",
     "RAPS": "scores",
     "SAPS": "scores",
-    "SNAPS": "_estimators",
+    "SNAPS": "estimators",
     "Score": "scores",
-    "SplitConformal": "_estimators",
+    "SplitConformal": "estimators",
     "THR": "scores",
     "advise": "advisor",
     "evaluate_splits": "splits",
-    "load": "_loading",
+    "load": "predictor.loading",
     "similarity_graph": "similarity",
     "structural_features": "structure",
 }

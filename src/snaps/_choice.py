@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps._base import Estimator
 from snaps._judging import NUMBERS, Judged
+from snaps.predictor.base import Estimator
 
 GOALS = {
     "smallest": "size",

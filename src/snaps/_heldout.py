@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from snaps._base import Estimator
-from snaps._evidence import Evidence, Labelled
-from snaps._inputs import Inputs
-from snaps._parts import FittedScorer
-from snaps._randomness import CANDIDATE_STREAM, FOLD_STREAM, hashes, smallest
-from snaps.pooling import FittedPooling, Pooling
+from snaps._runtime.randomness import CANDIDATE_STREAM, FOLD_STREAM, hashes, smallest
+from snaps.predictor.base import Estimator
 from snaps.scores import LIBRARY, THR
+from snaps.scoring.evidence import Evidence, Labelled
+from snaps.scoring.local import Inputs
+from snaps.scoring.parts import FittedScorer
+from snaps.scoring.pooling import FittedPooling, Pooling
 
 FOLDS = 5  # ten tell no more, at twice the cost
 MOST_REFERENCES = 10_000  # nodes without labels that scores are ranked among

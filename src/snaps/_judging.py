@@ -14,9 +14,9 @@ from fractions import Fraction
 import numpy as np
 
 from snaps import metrics
-from snaps._evidence import Labelled
-from snaps._randomness import uniforms
-from snaps.calibration import conformal_rank
+from snaps._runtime.randomness import uniforms
+from snaps.conformal.calibration import conformal_rank
+from snaps.scoring.evidence import Labelled
 from snaps.sets import PredictionSets
 
 NUMBERS = ("size", "singleton_hit", "class_gap", "sscv")

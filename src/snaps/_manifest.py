@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from snaps._checks import shown
-from snaps._errors import SnapsError
-from snaps._files import parse_json, unreadable
+from snaps.errors import SnapsError
+from snaps.io.files import parse_json, unreadable
 
 NAME = "manifest.json"
 FEATURE_FILES = ("features.npz", "features.npy")

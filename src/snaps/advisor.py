@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from snaps._base import Estimator, most_demanding
 from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._checks.named import class_order
 from snaps._choice import DEFAULT, GOALS, Comparison
-from snaps._errors import SnapsError, warn
 from snaps._heldout import FOLDS, held_out_levels
 from snaps._judging import NUMBERS, judge
-from snaps._methods import methods as named_methods
-from snaps._roles import Roles
-from snaps.calibration import fewest_nodes
+from snaps.conformal.calibration import fewest_nodes
+from snaps.errors import SnapsError, warn
+from snaps.estimators import methods as named_methods
 from snaps.graph import Graph
+from snaps.predictor.base import Estimator, most_demanding
+from snaps.predictor.roles import Roles
 from snaps.splits import draw_splits
 
 CANDIDATES = (

@@ -49,12 +49,12 @@ from snaps._checks import check_path, shown, to_numpy
 from snaps._checks.classes import check_classes, encode_labels, plain_labels
 from snaps._checks.ids import check_ids
 from snaps._checks.named import PREFIX, align, align_table, as_names, class_order
-from snaps._errors import SnapsError
-from snaps._files import atomic_path, pack_npz
-from snaps._folder_files import check_folder, open_nodes
-from snaps._parquet import Columns, is_text, null_mask, texts
+from snaps._runtime.memory import filled
+from snaps.errors import SnapsError
 from snaps.graph import Graph
-from snaps.kernels.memory import filled
+from snaps.io.files import atomic_path, pack_npz
+from snaps.io.folders import check_folder, open_nodes
+from snaps.io.parquet import Columns, is_text, null_mask, texts
 
 __all__ = ["Folder", "read_folder", "write_folder"]
 

@@ -27,11 +27,11 @@ from snaps._checks.features import check_features, from_torch_sparse, is_torch_s
 from snaps._checks.ids import check_ids, locate
 from snaps._checks.matrices import check_matrix, scale_rows
 from snaps._checks.named import EDGE_COLUMNS, align_features, column_of, names_of
-from snaps._errors import SnapsError
-from snaps._files import csr_from_arrays, features_from_arrays, open_npz
-from snaps._folder_files import read_graph
-from snaps._randomness import node_keys
-from snaps.kernels.memory import filled
+from snaps._runtime.memory import filled
+from snaps._runtime.randomness import node_keys
+from snaps.errors import SnapsError
+from snaps.io.files import csr_from_arrays, features_from_arrays, open_npz
+from snaps.io.folders import read_graph
 
 MOST_NODES = 2**31 - 1
 # A graph whose edges alone tell the number of nodes may have so many, or so many an edge: one id
@@ -142,7 +142,7 @@ class Graph:
         self, source: np.ndarray, target: np.ndarray, weights: np.ndarray | None, self_loops: bool
     ) -> sp.csr_array:
         if weights is None:
-            from snaps.kernels.linking import link
+            from snaps._kernels.linking import link
 
             return link(source, target, _ranks(self.keys), not self.directed, self_loops)
         keep = weights > 0

@@ -14,7 +14,7 @@ import numpy as np
 from snaps._checks import check_alpha, check_known, shown
 from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.named import of_sets
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 from snaps.sets import PredictionSets
 
 # Size strata of Angelopoulos et al. (2021), which the paper uses for images.

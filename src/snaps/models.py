@@ -19,7 +19,7 @@ from snaps._checks import (
 )
 from snaps._checks.ids import node_positions
 from snaps._checks.named import align, align_mask
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 from snaps.graph import Graph
 
 # Entries of a temporary array, which bound the memory of the work that goes in parts.

@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 
 from snaps._checks import as_array, check_flag, check_integer, check_number, shown
-from snaps._errors import SnapsError, warn
-from snaps._evidence import Evidence
-from snaps._randomness import uniforms
-from snaps.calibration import conformal_rank, enough
+from snaps._runtime.randomness import uniforms
+from snaps.conformal.calibration import conformal_rank, enough
+from snaps.errors import SnapsError, warn
+from snaps.scoring.evidence import Evidence
 
 # The grids over which RAPS is tuned by default; k_reg runs over 0, 1, ..., K - 1.
 RAPS_PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5, 1.0, 1.5)
@@ -72,7 +72,7 @@ class Score(ABC):
         >>> SAPS(weight=-1).validate()
         Traceback (most recent call last):
             ...
-        snaps._errors.SnapsError: 'weight' must be a number of at least 0, got -1
+        snaps.errors.SnapsError: 'weight' must be a number of at least 0, got -1
         """
 
 
@@ -97,7 +97,7 @@ class APS(Score):
         check_flag(self.randomized, "randomized")
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        from snaps.kernels.scoring import cumulative_scores
+        from snaps._kernels.scoring import cumulative_scores
 
         return cumulative_scores(probs, draws, 0.0, 0)
 
@@ -151,8 +151,8 @@ class RAPS(Score):
         """
         if not self.needs_tuning:
             return self
-        from snaps.kernels.scoring import rank_table
-        from snaps.kernels.splitting import mixed_sizes
+        from snaps._kernels.scoring import rank_table
+        from snaps._kernels.splitting import mixed_sizes
 
         num_classes, labels = probs.shape[1], tuning.labels
         k_regs = range(num_classes - 1, -1, -1) if self.k_reg == "tune" else [int(self.k_reg)]
@@ -179,7 +179,7 @@ class RAPS(Score):
         return replace(self, k_reg=k_regs[best_k_reg], penalty=penalties[best_penalty])
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        from snaps.kernels.scoring import cumulative_scores
+        from snaps._kernels.scoring import cumulative_scores
 
         if self.k_reg == "tune" or self.penalty == "tune":
             raise SnapsError("RAPS must have numbers for 'k_reg' and 'penalty' before it can score")
@@ -213,7 +213,7 @@ class SAPS(Score):
         check_number(self.weight, "weight", low=0)
 
     def compute(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        from snaps.kernels.scoring import rank_table
+        from snaps._kernels.scoring import rank_table
 
         ranks = rank_table(probs)
         top = probs.max(axis=1, keepdims=True)

@@ -27,10 +27,10 @@ from snaps._checks import (
 from snaps._checks.classes import check_classes
 from snaps._checks.ids import check_ids, locate
 from snaps._checks.named import align_nodes, names_of, row_ids
-from snaps._errors import SnapsError, require
-from snaps._files import atomic_path, check_writable
+from snaps._runtime.memory import BLOCK
+from snaps.errors import SnapsError, require
 from snaps.graph import MOST_NODES
-from snaps.kernels.memory import BLOCK
+from snaps.io.files import atomic_path, check_writable
 
 _FORMATS = (".parquet", ".csv", ".jsonl")
 # Rows, and bytes of ids and labels, that are written at a time. Those of Parquet are more, for each

@@ -24,11 +24,11 @@ from snaps._checks import (
     to_numpy,
 )
 from snaps._checks.features import check_features
-from snaps._errors import SnapsError
-from snaps._progress import track
-from snaps._randomness import CANDIDATE_STREAM, CELL_STREAM, hashes, node_keys, smallest
-from snaps.kernels.memory import pieces, room
-from snaps.kernels.threads import blocks, in_blocks
+from snaps._runtime.memory import pieces, room
+from snaps._runtime.progress import track
+from snaps._runtime.randomness import CANDIDATE_STREAM, CELL_STREAM, hashes, node_keys, smallest
+from snaps._runtime.threads import blocks, in_blocks
+from snaps.errors import SnapsError
 
 Table = Any  # ndarray or csr_array
 
@@ -133,7 +133,7 @@ def similarity_graph(
     >>> similar.method, similar.recall
     ('exact', 1.0)
     """
-    from snaps.kernels.similarity import no_neighbours
+    from snaps.search.sparse import no_neighbours
 
     table = check_features(features)
     n = table.shape[0]
@@ -148,7 +148,7 @@ def similarity_graph(
     rank, found = ranks(keys), no_neighbours(n, k)
     near = _without_twins(near, table, rank, k)
     if _pick(method, candidates, table) == "approximate" and recall < 1:
-        from snaps._cells import search_cells
+        from snaps.search.approximate import search_cells
 
         words = hashes(seed, node_keys(keys), CELL_STREAM)
         with track(show, f"similarity (approximate, recall {recall:g})", len(asked)) as advance:
@@ -212,8 +212,8 @@ def _pick(method: str, candidates: Any, table: Table) -> str:
 
 def _without_twins(near: np.ndarray, table: Table, rank: np.ndarray, k: int) -> np.ndarray:
     """The candidates without those that have k + 1 twins of smaller ids: they are nobody's best."""
-    from snaps.kernels.matrices import csr_parts
-    from snaps.kernels.similarity import row_words, same_rows
+    from snaps._kernels.matrices import csr_parts
+    from snaps.search.sparse import row_words, same_rows
 
     arrays = csr_parts(table)
     words = row_words(near, *arrays)
@@ -231,8 +231,8 @@ def _without_twins(near: np.ndarray, table: Table, rank: np.ndarray, k: int) -> 
 
 def prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:
     """The table as the search needs it, its rows' squared norms, and the search."""
-    from snaps.kernels.matrices import csr_parts
-    from snaps.kernels.similarity import row_sizes
+    from snaps._kernels.matrices import csr_parts
+    from snaps.search.sparse import row_sizes
 
     table = table.astype(np.float32 if table.dtype.itemsize <= 4 else np.float64, copy=False)
     if not sp.issparse(table):
@@ -274,7 +274,7 @@ def assemble(
     recall: float = 1.0,
 ) -> SimilarityGraph:
     """The lists, or those of some rows, as a matrix in the memory of the lists."""
-    from snaps.kernels.similarity import close_gaps
+    from snaps.search.sparse import close_gaps
 
     sims, nodes, counts = found
     if (counts < sims.shape[1]).any():
@@ -304,8 +304,8 @@ def _search_sparse(
     Rows find their neighbours among the candidates, and candidates that are `waiting` theirs
     among the rows.
     """
-    from snaps.kernels.matrices import csr_parts
-    from snaps.kernels.similarity import invert, search_sparse, settle_offers
+    from snaps._kernels.matrices import csr_parts
+    from snaps.search.sparse import invert, search_sparse, settle_offers
 
     (n, d), arrays, lock = table.shape, csr_parts(table), Lock()
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
@@ -335,9 +335,9 @@ def _search_dense(
     advance: Callable[[int], None],
 ) -> None:
     """The same by products of blocks of unit rows in float32."""
-    from snaps.kernels.matrices import csr_parts
-    from snaps.kernels.similarity import settle_offers, unit_rows
-    from snaps.kernels.tiles import meet, new_lists, new_rooms, offer_dense, settle_lists
+    from snaps._kernels.matrices import csr_parts
+    from snaps.search.sparse import settle_offers, unit_rows
+    from snaps.search.tiles import meet, new_lists, new_rooms, offer_dense, settle_lists
 
     (n, d), arrays, lock, k = table.shape, csr_parts(table), Lock(), found[0].shape[1]
     known, signed = ((*arrays, squares), rank, found), bool(arrays[2].min(initial=0) < 0)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from snaps._base import Estimator, most_demanding
 from snaps._checks import (
     calm,
     check_alpha,
@@ -20,14 +19,15 @@ from snaps._checks import (
     warn_confidence,
 )
 from snaps._checks.named import class_order
-from snaps._errors import SnapsError, warn
-from snaps._evidence import Evidence, Labelled
-from snaps._inputs import Inputs
-from snaps._parts import FittedScorer
-from snaps._randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
-from snaps._roles import Roles, tuning_share
-from snaps.calibration import conformal_rank, fewest_nodes, warn_few
+from snaps._runtime.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
+from snaps.conformal.calibration import conformal_rank, fewest_nodes, warn_few
+from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
+from snaps.predictor.base import Estimator, most_demanding
+from snaps.predictor.roles import Roles, tuning_share
+from snaps.scoring.evidence import Evidence, Labelled
+from snaps.scoring.local import Inputs
+from snaps.scoring.parts import FittedScorer
 
 
 def draw_splits(seed: int, keys: np.ndarray, n_calib: int, n_splits: int) -> np.ndarray:
@@ -35,7 +35,7 @@ def draw_splits(seed: int, keys: np.ndarray, n_calib: int, n_splits: int) -> np.
 
     A split takes the nodes with the smallest hashes, so it depends on ids and not on order.
     """
-    from snaps.kernels import splitting
+    from snaps._kernels import splitting
 
     states = key_states(0, hashes(seed, keys, SPLIT_STREAM))
     return splitting.draw_splits(states, n_calib, n_splits)
@@ -224,7 +224,7 @@ def _results(
 def _count(
     scores: np.ndarray, labels: np.ndarray, splits: np.ndarray, alpha: Fraction
 ) -> tuple[np.ndarray, np.ndarray]:
-    from snaps.kernels.splitting import count_splits
+    from snaps._kernels.splitting import count_splits
 
     n = splits.shape[1]
     rank = conformal_rank(n, alpha)
@@ -243,7 +243,7 @@ def _count(
 def _count_by_class(
     scores: np.ndarray, labels: np.ndarray, splits: np.ndarray, alpha: Fraction
 ) -> tuple[np.ndarray, np.ndarray]:
-    from snaps.kernels.splitting import count_splits_by_class
+    from snaps._kernels.splitting import count_splits_by_class
 
     ranks = np.array([conformal_rank(c, alpha) for c in range(splits.shape[1] + 1)])
     thresholds, counts = count_splits_by_class(scores, labels, splits, ranks)

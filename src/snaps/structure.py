@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from snaps._checks import calm, check_integer, check_memory
 from snaps._checks.matrices import scale_rows
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 from snaps.graph import Graph
 
 

@@ -15,9 +15,9 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-from snaps._files import _open_nameless
 from snaps.datasets import make_graph
 from snaps.folder import write_folder
+from snaps.io.files import _open_nameless
 from snaps.models import smoothed_regression
 
 HERE = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from snaps.kernels.compiling import numba
+from snaps._kernels.compiling import numba
 from snaps_lab.models.matrix import CSR
 
 _SLOPE = np.float32(0.2)  # of the leaky ReLU

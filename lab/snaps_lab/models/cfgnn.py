@@ -39,9 +39,9 @@ from snaps._checks import (
     shown,
 )
 from snaps._checks.named import align, align_table, class_order
-from snaps._errors import SnapsError
-from snaps._randomness import CORRECTION_STREAM, smallest
-from snaps.calibration import Calibration, fewest_nodes
+from snaps._runtime.randomness import CORRECTION_STREAM, smallest
+from snaps.conformal.calibration import Calibration, fewest_nodes
+from snaps.errors import SnapsError
 from snaps.graph import Graph
 from snaps.scores import APS, score_table
 from snaps_lab.models.gnn import predict
@@ -109,7 +109,7 @@ class Settings:
         >>> Settings(hidden=0).validate()
         Traceback (most recent call last):
             ...
-        snaps._errors.SnapsError: 'hidden' must be an integer of at least 1, got 0
+        snaps.errors.SnapsError: 'hidden' must be an integer of at least 1, got 0
         """
         if self.layer not in ("gcn", "gat"):
             raise SnapsError(f"'layer' must be 'gcn' or 'gat', got {shown(self.layer)}")

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from snaps._errors import SnapsError
+from snaps._kernels.compiling import numba
+from snaps.errors import SnapsError
 from snaps.graph import Graph
-from snaps.kernels.compiling import numba
 from snaps_lab.models.matrix import CSR, Matrix, product, times
 from snaps_lab.models.networks import Linear, Network, Prepared, dropout, features_of
 

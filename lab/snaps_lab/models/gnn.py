@@ -22,7 +22,7 @@ from snaps._checks import (
     to_numpy,
 )
 from snaps._checks.named import align
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 from snaps.graph import Graph
 from snaps_lab.models.fsgnn import FSGNN
 from snaps_lab.models.networks import APPNP, GAT, GCN, MLP, Network, Wrapped, features_of

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from snaps.kernels.compiling import numba
+from snaps._kernels.compiling import numba
 
 # A stored entry of a sparse matrix costs about as much as this many entries of a dense one
 # (measured at 64 columns); the choice of format and of the order of products rests on it.

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 from snaps.graph import Graph
 from snaps_lab.models.attention import Hop, attend
 from snaps_lab.models.matrix import Matrix, Walk, dense_cost, product_cost

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from torch import nn
 
 from snaps._checks import check_integer, machine_memory
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 from snaps.graph import Graph
 
 FANOUTS = (15, 10, 5)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from snaps._errors import SnapsError
-from snaps.kernels.compiling import numba
+from snaps._kernels.compiling import numba
+from snaps.errors import SnapsError
 
 Losses = Callable[[], tuple[Iterable[Tensor], Tensor]]
 

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from snaps import metrics
-from snaps._base import Estimator
 from snaps._checks import check_alpha
 from snaps._choice import GOALS
-from snaps._errors import SnapsWarning
-from snaps._inputs import Inputs
-from snaps._methods import methods
-from snaps._roles import Roles
 from snaps.advisor import CANDIDATES, Advice, advise
-from snaps.calibration import Calibration
+from snaps.conformal.calibration import Calibration
+from snaps.errors import SnapsWarning
+from snaps.estimators import methods
+from snaps.predictor.base import Estimator
+from snaps.predictor.roles import Roles
+from snaps.scoring.local import Inputs
 from snaps.sets import PredictionSets
 from snaps.splits import Plan, draw_splits, fit_levels, take_tuning
 from snaps_lab.reproduce import common, runner

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._base import Estimator
-from snaps._evidence import Evidence, Keys
-from snaps._parts import Array, Engine, Probs
-from snaps.calibration import conformal_rank
+from snaps.conformal.calibration import conformal_rank
 from snaps.graph import Graph
-from snaps.scorers import FittedMixing, Mixing, mixing_weights
+from snaps.predictor.base import Estimator
 from snaps.scores import RAPS, RAPS_PENALTIES, Score, score_table
+from snaps.scoring.evidence import Evidence, Keys
+from snaps.scoring.mixing import FittedMixing, Mixing, mixing_weights
+from snaps.scoring.parts import Array, Engine, Probs
 
 Alone = Mapping[str, Keys]  # the nodes without neighbours, by the part that lacks them
 

@@ -15,7 +15,7 @@ import difflib
 from importlib import import_module
 from types import ModuleType
 
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 
 # In the order of the page of results.
 EXPERIMENTS = {

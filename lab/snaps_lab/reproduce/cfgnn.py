@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snaps._errors import SnapsWarning
-from snaps._randomness import TUNE_STREAM, smallest
+from snaps._runtime.randomness import TUNE_STREAM, smallest
 from snaps.datasets import Dataset, make_graph
+from snaps.errors import SnapsWarning
 from snaps.splits import evaluate_splits
 from snaps_lab.reproduce import common, distances, drawing, runner
 from snaps_lab.reproduce.common import Cells, Result, Track

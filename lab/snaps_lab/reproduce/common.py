@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps.calibration import conformal_rank, coverage_law
+from snaps.conformal.calibration import conformal_rank, coverage_law
 from snaps.datasets.files import found_files
 from snaps.datasets.registry import DATASETS
 from snaps_lab.reproduce import runner

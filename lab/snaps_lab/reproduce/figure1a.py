@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._estimators import SNAPS
-from snaps._randomness import ORACLE_STREAM, hashes
+from snaps._runtime.randomness import ORACLE_STREAM, hashes
 from snaps.datasets import Dataset
+from snaps.estimators import SNAPS
 from snaps_lab.reproduce import common, drawing, runner
 from snaps_lab.reproduce.common import Cells, Result, Track
 from snaps_lab.reproduce.protocol import budget, draw_nodes, evaluate_methods

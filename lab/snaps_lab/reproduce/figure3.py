@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from snaps._estimators import SNAPS, SplitConformal
-from snaps._randomness import TUNE_STREAM, smallest
+from snaps._runtime.randomness import TUNE_STREAM, smallest
 from snaps.datasets import Dataset
+from snaps.estimators import SNAPS, SplitConformal
 from snaps.splits import evaluate_splits
 from snaps_lab.reproduce import common, drawing, runner
 from snaps_lab.reproduce.common import Cells, Result, Track

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._estimators import SNAPS
 from snaps.datasets import Dataset
-from snaps.scorers import SNAPS_GRID
+from snaps.estimators import SNAPS
+from snaps.scoring.mixing import SNAPS_GRID
 from snaps_lab.reproduce import common, drawing, runner
 from snaps_lab.reproduce.common import Cells, Result, Track
 from snaps_lab.reproduce.neighbours import counts_of, nearest, widest_graph

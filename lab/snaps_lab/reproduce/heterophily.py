@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._base import Estimator
-from snaps._estimators import DAPS, SNAPS, SplitConformal
-from snaps._pooled import Pooled
 from snaps.datasets import Dataset
+from snaps.estimators import DAPS, SNAPS, Pooled, SplitConformal
 from snaps.graph import Graph
-from snaps.pooling import FIRST_EDITION
+from snaps.predictor.base import Estimator
+from snaps.scoring.pooling import FIRST_EDITION
 from snaps.similarity import similarity_graph
 from snaps.splits import evaluate_splits
 from snaps.structure import structural_features

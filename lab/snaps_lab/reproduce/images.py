@@ -16,13 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps import metrics
-from snaps._base import Estimator
 from snaps._checks import check_known, check_probs
-from snaps._errors import SnapsError
-from snaps._estimators import SplitConformal
-from snaps._pooled import Pooled
-from snaps.calibration import Calibration
+from snaps.conformal.calibration import Calibration
 from snaps.datasets.files import folders
+from snaps.errors import SnapsError
+from snaps.estimators import Pooled, SplitConformal
 from snaps.graph import Graph
 from snaps.images import (
     ETA,
@@ -33,6 +31,7 @@ from snaps.images import (
     neighbours,
     temperature,
 )
+from snaps.predictor.base import Estimator
 from snaps.scores import THR
 from snaps.sets import PredictionSets
 from snaps.similarity import similarity_graph

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from snaps._kernels.aggregation import neighbour_mean
 from snaps.graph import Graph
 from snaps.images import ETA, K, neighbours
-from snaps.kernels.aggregation import neighbour_mean
 from snaps.scores import APS, score_table
 
 

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from snaps import metrics
-from snaps._base import Estimator
 from snaps._checks import check_alpha
-from snaps._evidence import Labelled
-from snaps._inputs import Inputs, Made
-from snaps._methods import methods
-from snaps._parts import Context, Summary
-from snaps._pooled import Pooled
-from snaps._roles import Roles
-from snaps.calibration import Calibration
+from snaps.conformal.calibration import Calibration
+from snaps.estimators import Pooled, methods
+from snaps.predictor.base import Estimator
+from snaps.predictor.roles import Roles
+from snaps.scoring.evidence import Labelled
+from snaps.scoring.local import Inputs, Made
+from snaps.scoring.parts import Context, Summary
 from snaps.sets import PredictionSets
 from snaps.splits import Plan, draw_splits, fit_levels, split_method, take_tuning
 from snaps_lab.reproduce import common, runner

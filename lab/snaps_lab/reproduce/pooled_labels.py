@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import check_alpha
-from snaps._methods import all_methods
+from snaps.estimators import all_methods
 from snaps.splits import Plan, split_method
 from snaps_lab.reproduce import common, drawing, runner
 from snaps_lab.reproduce.common import Cells, Result, Track

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import check_alpha
-from snaps._evidence import Evidence
-from snaps._pooled import Pooled
-from snaps.pooling import PARTS
+from snaps.estimators import Pooled
+from snaps.scoring.evidence import Evidence
+from snaps.scoring.pooling import PARTS
 from snaps.splits import Plan, split_method
 from snaps_lab.reproduce import common, runner
 from snaps_lab.reproduce.common import Cells, Result, Track

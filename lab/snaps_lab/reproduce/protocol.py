@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._base import Estimator
-from snaps._estimators import DAPS, SNAPS
-from snaps._methods import all_methods
 from snaps.datasets import Dataset
-from snaps.scorers import SNAPS_GRID, Mixing
+from snaps.estimators import DAPS, SNAPS, all_methods
+from snaps.predictor.base import Estimator
+from snaps.scoring.mixing import SNAPS_GRID, Mixing
 from snaps.splits import evaluate_splits
 from snaps_lab.reproduce import authors
 

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from snaps._errors import SnapsError
-from snaps._files import atomic_path, check_writable, parse_json
 from snaps._tables import print_table
+from snaps.errors import SnapsError
+from snaps.io.files import atomic_path, check_writable, parse_json
 from snaps_lab.reproduce import catalogue, distances
 from snaps_lab.reproduce.common import display, made_with
 

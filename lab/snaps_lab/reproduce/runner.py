@@ -263,7 +263,7 @@ def similarity(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
 
 def context(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
     """The context graph of pooled evidence, and the processor time it took to make."""
-    from snaps._context import context_features
+    from snaps.scoring.context import context_features
 
     def features(graph: Graph) -> np.ndarray:
         return context_features(graph.adjacency, summary(name, setting))
@@ -273,7 +273,7 @@ def context(name: str, setting: Setting) -> tuple[sp.csr_array, float]:
 
 @lru_cache(maxsize=2)
 def _summary(name: str, data_dir: Path | None) -> np.ndarray:
-    from snaps._context import summary
+    from snaps.scoring.context import summary
 
     return summary(_dataset(name, data_dir)[0].graph)
 

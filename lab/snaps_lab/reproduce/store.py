@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps._errors import NotEnoughMemory, SnapsError, warn
-from snaps._files import atomic_path, parse_json, read_npz, write_npz
+from snaps.errors import NotEnoughMemory, SnapsError, warn
+from snaps.io.files import atomic_path, parse_json, read_npz, write_npz
 
 
 def default_folder() -> Path:

@@ -15,8 +15,8 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._errors import SnapsError, warn
-from snaps.kernels.memory import filled, pieces
+from snaps._runtime.memory import filled, pieces
+from snaps.errors import SnapsError, warn
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
 OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over

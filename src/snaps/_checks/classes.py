@@ -9,7 +9,7 @@ import numpy as np
 
 from snaps._checks import as_array, has, is_tensor, shown
 from snaps._checks.ids import refuse_unwritable
-from snaps._errors import SnapsError, warn
+from snaps.errors import SnapsError, warn
 
 _EXACT = 2**53  # beyond it a float may stand for several whole numbers
 _FLOATS = (float, np.floating)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaps._evidence import Evidence
+from snaps.scoring.evidence import Evidence
 
 
 def check_evidence(*nodes: object) -> None:

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from snaps._checks import calm, in_row, is_tensor, to_numpy
 from snaps._checks.matrices import check_matrix
-from snaps._errors import SnapsError
-from snaps.kernels.memory import filled, pieces
+from snaps._runtime.memory import filled, pieces
+from snaps.errors import SnapsError
 
 _MOST_COLUMNS = 2**31 - 1  # the loops number columns by 32 bits
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import as_array, check_nodes, has, plainly, refuse_repeated, shown, to_numpy
-from snaps._errors import SnapsError
-from snaps.kernels.memory import pieces
+from snaps._runtime.memory import pieces
+from snaps.errors import SnapsError
 
 
 def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:

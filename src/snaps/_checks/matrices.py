@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import calm, check_memory
-from snaps._errors import SnapsError
-from snaps.kernels.memory import filled
+from snaps._runtime.memory import filled
+from snaps.errors import SnapsError
 
 _LARGE, _SMALL = 2.0**500, 2.0**-500  # weights beyond are scaled before they are summed up
 
@@ -92,7 +92,7 @@ def _look(matrix: sp.csr_array) -> tuple[bool, bool]:
     """Whether a row lists a column twice, and whether one lists itself; all indices are checked."""
     if matrix.nnz == 0 and len(matrix.indices) == 0:
         return False, False
-    from snaps.kernels.matrices import look
+    from snaps._kernels.matrices import look
 
     fine, repeats, diagonal = look(matrix.indptr, matrix.indices, matrix.shape[1])
     if not fine:

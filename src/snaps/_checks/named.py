@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from snaps._checks import as_array, has, is_tensor, plainly, shown
 from snaps._checks.classes import check_classes, factorised
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
     from snaps.graph import Graph

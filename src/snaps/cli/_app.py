@@ -16,7 +16,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from snaps._errors import SnapsError, SnapsWarning
 from snaps.cli import interrupted
 from snaps.cli._words import in_options
 from snaps.cli.calibrate import calibrate
@@ -25,6 +24,7 @@ from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
 from snaps.cli.predict import predict
 from snaps.cli.report import report
+from snaps.errors import SnapsError, SnapsWarning
 
 app = typer.Typer(
     name="snaps",

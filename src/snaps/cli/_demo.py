@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import check_alpha, check_integer, check_seed
-from snaps._errors import SnapsError
-from snaps._files import atomic_path
-from snaps._methods import methods
 from snaps.datasets import make_graph
+from snaps.errors import SnapsError
+from snaps.estimators import methods
 from snaps.folder import write_folder
+from snaps.io.files import atomic_path
 from snaps.models import smoothed_regression
 from snaps.similarity import similarity_graph
 from snaps.splits import evaluate_splits

@@ -13,8 +13,8 @@ import typer
 if TYPE_CHECKING:
     import numpy as np
 
-    from snaps._base import Estimator
     from snaps.folder import Folder
+    from snaps.predictor.base import Estimator
 
 
 class Method(StrEnum):
@@ -133,7 +133,7 @@ def make_estimator(
 ) -> Estimator:
     """The estimator that the options describe, its parameters checked."""
     import snaps
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     near = {**({} if k is None else {"k": k}), **search}
     if near and method in (Method.DAPS, Method.SPLIT):
@@ -173,7 +173,7 @@ def asked_search(
     neighbours: Neighbours | None, recall: float | None, candidates: int | None
 ) -> dict[str, Any]:
     """What was asked of the search for similar nodes, as parameters of an estimator."""
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     how = None if neighbours is None else neighbours.value
     if recall is not None and (how == "exact" or candidates is not None):
@@ -185,7 +185,7 @@ def asked_search(
 
 def _weights(text: str | None, count: int, method: Method) -> Any:
     """What an estimator takes for the option: a word, a number or a pair."""
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     if text is None:
         return "tune"
@@ -208,12 +208,12 @@ def read(
     folder: Path, *, group_by: str | None = None, weighted: bool = False
 ) -> tuple[Folder, dict[str, str]]:
     """A graph folder and the digests of its files, with a spinner."""
-    from snaps._errors import SnapsError
-    from snaps._folder_files import check_folder
     from snaps._manifest import folder_files, steady
     from snaps.cli._provenance import Digests
     from snaps.cli._show import status
+    from snaps.errors import SnapsError
     from snaps.folder import read_sorted
+    from snaps.io.folders import check_folder
 
     if group_by in ("id", "label", "role", "probs", "features"):
         raise SnapsError(
@@ -253,7 +253,7 @@ def labelled_nodes(data: Folder, role: str, but: Sequence[np.ndarray] = ()) -> n
     import numpy as np
 
     from snaps._checks import shown
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     nodes = data.nodes(role)
     for ids in but:
@@ -277,9 +277,9 @@ def calibrate_folder(
 ) -> Estimator:
     """Calibrate on the nodes with role calib."""
     from snaps._checks.named import named_columns
-    from snaps._errors import SnapsError
-    from snaps._progress import shown, stage
+    from snaps._runtime.progress import shown, stage
     from snaps.cli._words import name_classes
+    from snaps.errors import SnapsError
 
     calib = labelled_nodes(data, "calib")
     if calib.size == 0:
@@ -322,12 +322,12 @@ def calibrated(
     Also the folder, and the digests of all files that were read. Within a limit of `memory`, large
     tables may lie beside `out`.
     """
-    from snaps._errors import SnapsError
-    from snaps._folder_files import check_folder
-    from snaps._progress import shown, stage
+    from snaps._runtime.memory import place_tables
+    from snaps._runtime.progress import shown, stage
     from snaps.cli._provenance import Digests
     from snaps.cli._resources import place_for_tables
-    from snaps.kernels.memory import place_tables
+    from snaps.errors import SnapsError
+    from snaps.io.folders import check_folder
 
     fixed: dict[str, Any] = {
         "--method": method, "--score": score, "--k": k, "--weights": weights, "--seed": seed,
@@ -347,7 +347,7 @@ def calibrated(
             class_conditional, 0 if seed is None else seed, search,
         )  # fmt: skip
     else:
-        from snaps._loading import load
+        from snaps.predictor.loading import load
 
         estimator = load(using)
         if alpha is not None:
@@ -378,8 +378,8 @@ def _recalibrate(
     import numpy as np
 
     from snaps._checks import shown
-    from snaps._errors import SnapsError
     from snaps.cli._words import name_classes
+    from snaps.errors import SnapsError
 
     name_classes(estimator.classes_)
     known = estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_
@@ -420,7 +420,7 @@ def named_nodes(data: Folder, ids: Sequence[str], name: str) -> np.ndarray:
     import numpy as np
 
     from snaps._checks import shown
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     place = {str(one): i for i, one in enumerate(data.graph.ids.tolist())} if ids else {}
     missing = [one for one in ids if one not in place]

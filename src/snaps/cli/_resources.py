@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snaps.kernels.memory import LARGE
+from snaps._runtime.memory import LARGE
 
 if TYPE_CHECKING:
-    from snaps._base import Estimator
+    from snaps.predictor.base import Estimator
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -31,7 +31,7 @@ _BASES = 6.5
 def read_size(text: str | None, name: str) -> int | None:
     """Bytes from '8GB', '8GiB' or '500M'."""
     from snaps._checks import shown
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     if text is None:
         return None
@@ -65,7 +65,7 @@ def place_for_tables(
 
     Complains about a limit that is too small for both, and names the smallest.
     """
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     if limit is None:
         return None
@@ -86,9 +86,9 @@ def needs(
     folder: Path, estimator: Estimator, *, weighted: bool = False, group_by: str | None = None
 ) -> tuple[int, int]:
     """Bytes that a prediction takes with all tables in memory, and with the large ones mapped."""
-    from snaps._csv import FEATURE, CsvColumns
-    from snaps._folder_files import open_edges, open_nodes
-    from snaps._parquet import is_text
+    from snaps.io.csv import FEATURE, CsvColumns
+    from snaps.io.folders import open_edges, open_nodes
+    from snaps.io.parquet import is_text
 
     nodes = open_nodes(folder)
     edges = open_edges(folder, nodes)
@@ -131,9 +131,9 @@ def _beside(folder: Path) -> tuple[int, int, int, int, int]:
     SciPy turns one sparse format into another in memory, by way of arrays as large. Sparse rows of
     few columns are searched as dense ones; of others the number of columns comes last.
     """
-    from snaps._cells import WIDE
-    from snaps._feature_files import read_npy
-    from snaps._files import open_npz
+    from snaps.io.features import read_npy
+    from snaps.io.files import open_npz
+    from snaps.search.approximate import WIDE
 
     table, packed = folder / "features.npy", folder / "features.npz"
     if table.exists():
@@ -179,7 +179,7 @@ def needed(
     features where these are sparse and many, and `everyone` says that neighbours are looked for
     among all nodes.
     """
-    from snaps._context import SUMMARY_SIZE
+    from snaps.scoring.context import SUMMARY_SIZE
 
     table, near = 8 * nodes * classes, 12 * nodes * k
     searched = nodes * features * feature_bytes + sparse

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from snaps._base import Estimator
-    from snaps._evaluation import Evaluation
     from snaps.advisor import Advice
     from snaps.folder import Folder
+    from snaps.predictor.base import Estimator
+    from snaps.predictor.evaluation import Evaluation
     from snaps.sets import PredictionSets
 
 
@@ -28,7 +28,7 @@ def status(text: str) -> Any:
 
 def bar(label: str, total: int) -> Any:
     """A progress bar on stderr."""
-    from snaps._progress import track
+    from snaps._runtime.progress import track
 
     return track(True, label, total)
 
@@ -104,7 +104,7 @@ def _weakest(truth: Evaluation, labels: np.ndarray, alpha: float) -> dict[str, A
     """
     import numpy as np
 
-    from snaps.calibration import far_below
+    from snaps.conformal.calibration import far_below
 
     if truth["coverage_interval"] is None:
         return None

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snaps._base import Estimator
+    from snaps.predictor.base import Estimator
 
 
 def refuse_local(options: Mapping[str, Any]) -> None:
     """Complain about what only the local engine does."""
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     for name, value in options.items():
         if name == "--neighbours":
@@ -39,14 +39,14 @@ def predict_on_spark(
 ) -> None:
     """Write sets as a folder of part files, and say what was done."""
     from snaps._checks import shown
-    from snaps._errors import SnapsError
-    from snaps._files import check_apart
-    from snaps._folder_files import check_folder
     from snaps._manifest import CSV_FILES, folder_files, steady
-    from snaps._parquet import Columns
     from snaps.cli._options import read_names
     from snaps.cli._provenance import provenance
     from snaps.cli._show import finite, print_prediction
+    from snaps.errors import SnapsError
+    from snaps.io.files import check_apart
+    from snaps.io.folders import check_folder
+    from snaps.io.parquet import Columns
     from snaps.sets import check_output
     from snaps.spark import predict_sets
     from snaps.spark._session import address, read_frames, session
@@ -108,7 +108,7 @@ def _plain(threshold: Any) -> Any:
 def _check_mounted(name: str, path: str) -> None:
     """The command reads and writes what the file system of this machine shows."""
     from snaps._checks import shown
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", path) and not os.path.exists(path):
         raise SnapsError(
@@ -150,7 +150,7 @@ def _staged(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def _refused(out: Path) -> Iterator[None]:
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     try:
         yield

@@ -58,11 +58,11 @@ def calibrate(
     parameters, and the ids and labels of these nodes: later they are found by id in a folder that
     may have grown, and the threshold is set anew there.
     """
-    from snaps._files import check_apart, check_named, check_writable
     from snaps._manifest import folder_files
     from snaps.cli._options import asked_search, calibrate_folder, make_estimator, read
     from snaps.cli._provenance import provenance
     from snaps.cli._show import describe, finite, print_estimator
+    from snaps.io.files import check_apart, check_named, check_writable
 
     check_named(out)
     check_writable(out)  # before the work is done, not after

@@ -76,9 +76,9 @@ def fetch(
 
     Reads the upstream files with the laboratory: pip install -c lab/constraints.txt -e lab.
     """
-    from snaps._errors import SnapsError
     from snaps.datasets.fetch import fetch as fetch_one
     from snaps.datasets.registry import DATASETS, find_spec
+    from snaps.errors import SnapsError
 
     chosen = list(DATASETS) if names == ["all"] else [find_spec(name).name for name in names]
     failed: dict[str, SnapsError] = {}
@@ -105,8 +105,8 @@ def verify(
     """Check the checksum and the statistics of every file that is there."""
     from dataclasses import asdict
 
-    from snaps._errors import SnapsError
     from snaps.datasets.fetch import verify as verify_files
+    from snaps.errors import SnapsError
 
     verdicts = verify_files(names or None, data_dir, progress=True)
     if as_json:

@@ -75,11 +75,11 @@ def evaluate(
     import numpy as np
 
     from snaps._checks import check_alpha, check_integer
-    from snaps._errors import SnapsError
-    from snaps._methods import COMPARED, all_methods, methods
     from snaps.cli._options import asked_search, class_names, read
     from snaps.cli._provenance import provenance
     from snaps.cli._show import bar, print_comparison
+    from snaps.errors import SnapsError
+    from snaps.estimators import COMPARED, all_methods, methods
     from snaps.similarity import similarity_graph
     from snaps.splits import evaluate_splits
 
@@ -147,10 +147,10 @@ def _advice(
     Judged at the number of calibration nodes that the splits of the table have.
     """
     from snaps._checks import check_alpha
-    from snaps._errors import SnapsError
-    from snaps._roles import choose_tuning, tuning_share
     from snaps.advisor import advise
-    from snaps.calibration import fewest_nodes
+    from snaps.conformal.calibration import fewest_nodes
+    from snaps.errors import SnapsError
+    from snaps.predictor.roles import choose_tuning, tuning_share
 
     tune, known = data.tuning_and_known()
     if tune is None:

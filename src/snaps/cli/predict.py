@@ -95,13 +95,13 @@ def predict(
         return
     if master is not None:
         raise typer.BadParameter("it goes with --engine spark", param_hint="--master")
-    from snaps._files import check_apart, check_writable
     from snaps._manifest import folder_files
-    from snaps._progress import recorded, stage
+    from snaps._runtime.memory import placed
+    from snaps._runtime.progress import recorded, stage
     from snaps.cli._provenance import provenance
     from snaps.cli._resources import read_size, told
     from snaps.cli._show import print_prediction, summarise
-    from snaps.kernels.memory import placed
+    from snaps.io.files import check_apart, check_writable
     from snaps.sets import check_output
 
     # Before the work is done, not after.
@@ -137,7 +137,7 @@ def predict(
 
 def _save(estimator: Any, path: Path, out: str) -> None:
     """Save the estimator; if that fails, say that the sets are there already."""
-    from snaps._errors import SnapsError
+    from snaps.errors import SnapsError
 
     try:
         estimator.save(path)

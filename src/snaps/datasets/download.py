@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 
 _ATTEMPTS = 5
 _PAUSE = 1.0  # seconds before the first new attempt; doubles with each

@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._errors import SnapsError, require
-from snaps._files import atomic_path, write_npz
-from snaps._progress import track
+from snaps._runtime.progress import track
 from snaps.datasets.dataset import Dataset
 from snaps.datasets.files import (
     cache_dir,
@@ -31,7 +29,9 @@ from snaps.datasets.files import (
 )
 from snaps.datasets.read import build, read, statistics
 from snaps.datasets.registry import DATASETS, Spec, find_spec
+from snaps.errors import SnapsError, require
 from snaps.graph import Graph
+from snaps.io.files import atomic_path, write_npz
 
 
 def fetch(name: str, *, mirror: str | None = None) -> Path:

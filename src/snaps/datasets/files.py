@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from snaps._checks import check_path
-from snaps._errors import SnapsError
-from snaps._files import parse_json
 from snaps.datasets.registry import Spec
+from snaps.errors import SnapsError
+from snaps.io.files import parse_json
 
 
 def cache_dir() -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from snaps._checks import check_flag
-from snaps._errors import SnapsError
 from snaps.datasets.dataset import Dataset
 from snaps.datasets.fetch import fetch
 from snaps.datasets.files import folders, found_files, how_to_get
 from snaps.datasets.read import read
 from snaps.datasets.registry import find_spec
+from snaps.errors import SnapsError
 
 
 def load(
@@ -46,7 +46,7 @@ def load(
     --------
     >>> load("cora_mil", download=False)
     Traceback (most recent call last):
-    snaps._errors.SnapsError: there is no dataset 'cora_mil'; did you mean 'cora_ml' or 'cora_full'?
+    snaps.errors.SnapsError: there is no dataset 'cora_mil'; did you mean 'cora_ml' or 'cora_full'?
     """
     spec = find_spec(name)
     download = check_flag(download, "download")

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import check_labels, check_nodes
-from snaps._errors import SnapsError
-from snaps._files import GRAPH_ARRAYS, open_npz
 from snaps.datasets.dataset import Dataset
 from snaps.datasets.files import cache_dir, check_sha256
 from snaps.datasets.registry import Spec, Statistics
+from snaps.errors import SnapsError
 from snaps.graph import Graph, graph_from_arrays
+from snaps.io.files import GRAPH_ARRAYS, open_npz
 
 # The paper cuts percentages to two digits, and Chameleon's and Squirrel's to none.
 _HOMOPHILY_TOLERANCE = 0.005

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from snaps._checks import shown
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def find_spec(name: Any) -> Spec:
     ('cora_ml', 'ogbn_arxiv', 'coauthor_cs')
     >>> find_spec("cora")
     Traceback (most recent call last):
-    snaps._errors.SnapsError: there is no dataset 'cora'; did you mean 'cora_ml' or 'cora_full'?
+    snaps.errors.SnapsError: there is no dataset 'cora'; did you mean 'cora_ml' or 'cora_full'?
     """
     if not isinstance(name, str):
         raise SnapsError(f"'name' must be the name of a dataset, got {shown(name)}")

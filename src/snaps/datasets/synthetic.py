@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import check_integer, check_number, check_seed
-from snaps._errors import SnapsError
 from snaps.datasets.dataset import Dataset
+from snaps.errors import SnapsError
 from snaps.graph import Graph
 
 # Rows worked on at a time: bounds the temporary arrays, whatever the size of the graph.

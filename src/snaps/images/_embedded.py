@@ -8,7 +8,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._base import Estimator
 from snaps._checks import (
     check_disjoint,
     check_integer,
@@ -19,14 +18,15 @@ from snaps._checks import (
     to_numpy,
 )
 from snaps._checks.features import check_features
-from snaps._errors import SnapsError
-from snaps._inputs import Inputs
-from snaps._parts import Similar
-from snaps._randomness import locate_keys
-from snaps._roles import Roles, read_nodes
-from snaps._state import State
+from snaps._runtime.randomness import locate_keys
+from snaps.errors import SnapsError
 from snaps.graph import Graph
-from snaps.scorers import ETA_GRID, Mixing
+from snaps.predictor.base import Estimator
+from snaps.predictor.roles import Roles, read_nodes
+from snaps.predictor.state import State
+from snaps.scoring.local import Inputs
+from snaps.scoring.mixing import ETA_GRID, Mixing
+from snaps.scoring.parts import Similar
 from snaps.similarity import similarity_graph
 
 K, ETA = 5, 0.5  # the paper's

@@ -9,8 +9,8 @@ import numpy as np
 
 from snaps._checks import check_labels, check_probs
 from snaps._checks.features import check_features
-from snaps._errors import SnapsError
-from snaps._files import open_npz, write_npz
+from snaps.errors import SnapsError
+from snaps.io.files import open_npz, write_npz
 
 
 # Without eq=False two of them would be compared array by array, which raises.

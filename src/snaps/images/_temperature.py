@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import calm, check_known, check_labels, check_probs, to_numpy
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 
 COLDEST, HOTTEST = 0.01, 100.0  # temperatures
 

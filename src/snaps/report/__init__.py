@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from snaps._files import atomic_path
+from snaps.io.files import atomic_path
 from snaps.report._explorer import pack_explorer
 from snaps.report._facts import Facts, Subject, gather
 from snaps.report._page import render

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._parts import Mean
-from snaps._randomness import REPORT_STREAM, hashes
+from snaps._runtime.randomness import REPORT_STREAM, hashes
 from snaps.report._facts import PARTS, Subject
-from snaps.scorers import FittedMixing
+from snaps.scoring.mixing import FittedMixing
+from snaps.scoring.parts import Mean
 
 MOST_NODES = 20_000
 MOST_BYTES = 5_600_000  # before base64, which adds a third

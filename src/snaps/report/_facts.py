@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import check_alpha
-from snaps._evaluation import Evaluation
-from snaps._exchangeability import Exchangeability
-from snaps._inputs import Inputs
-from snaps._parts import Own, Scorer
-from snaps._state import State
-from snaps.calibration import Calibration, coverage_interval, coverage_pmf, enough
+from snaps.conformal.calibration import Calibration, coverage_interval, coverage_pmf, enough
+from snaps.predictor.evaluation import Evaluation
+from snaps.predictor.exchangeability import Exchangeability
+from snaps.predictor.state import State
 from snaps.report._notes import Note, find_notes
-from snaps.scorers import Mixing
+from snaps.scoring.local import Inputs
+from snaps.scoring.mixing import Mixing
+from snaps.scoring.parts import Own, Scorer
 
 PARTS = {
     "own": ("itself", "what the classifier says of the node itself"),

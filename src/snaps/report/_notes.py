@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._exchangeability import Exchangeability
-from snaps._inputs import Inputs
-from snaps._parts import Links, Mean, Similar
-from snaps._randomness import REPORT_STREAM, smallest
-from snaps._state import State
-from snaps.calibration import conformal_rank, fewest_nodes
+from snaps._runtime.randomness import REPORT_STREAM, smallest
+from snaps.conformal.calibration import conformal_rank, fewest_nodes
+from snaps.predictor.exchangeability import Exchangeability
+from snaps.predictor.state import State
+from snaps.scoring.local import Inputs
+from snaps.scoring.parts import Links, Mean, Similar
 
 _CHECKED = 100  # nodes whose similar nodes are searched for again
 _BLOCK = 2**24  # products at a time

@@ -16,21 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from snaps._base import Estimator
 from snaps._checks import check_alpha, check_path, has, plainly, shown
 from snaps._checks.classes import check_classes, encode_labels
-from snaps._errors import SnapsError, require
-from snaps._estimators import SNAPS
-from snaps._evidence import Keys
-from snaps._parquet import texts
-from snaps._parts import Array, FittedScorer, Mean, Own, Part
-from snaps._roles import Roles
-from snaps.calibration import Calibration
+from snaps.conformal.calibration import Calibration
+from snaps.errors import SnapsError, require
+from snaps.estimators import SNAPS
 from snaps.folder import Folder, check_agreement, classes_of_columns, label_values
 from snaps.graph import Graph
-from snaps.pooling import Pooling
-from snaps.scorers import Mixing
+from snaps.io.parquet import texts
+from snaps.predictor.base import Estimator
+from snaps.predictor.roles import Roles
 from snaps.scores import Score
+from snaps.scoring.evidence import Keys
+from snaps.scoring.mixing import Mixing
+from snaps.scoring.parts import Array, FittedScorer, Mean, Own, Part
+from snaps.scoring.pooling import Pooling
 from snaps.spark._told import told
 
 __all__ = ["Prediction", "predict_sets"]

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from snaps._evidence import Keys
-from snaps._randomness import node_keys
+from snaps._runtime.randomness import node_keys
+from snaps.scoring.evidence import Keys
 
 MOST_BYTES = 8 * 2**20  # of a batch that goes back to Spark, which holds it in memory
 

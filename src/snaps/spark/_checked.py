@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from snaps._checks import plainly, warn_unfilled
-from snaps._errors import SnapsError
-from snaps._parts import Beliefs, Mean, Own, Part, Probs
+from snaps.errors import SnapsError
 from snaps.scores import LARGEST, LIBRARY, is_moderate
+from snaps.scoring.parts import Beliefs, Mean, Own, Part, Probs
 from snaps.spark._columns import CHECKED, Tables, checker
 
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from snaps._checks import check_probs, plainly, shown
 from snaps._checks.features import check_features
 from snaps._checks.named import PREFIX
-from snaps._errors import SnapsError
-from snaps._folder_files import end_columns
+from snaps.errors import SnapsError
 from snaps.folder import ROLES, classes_of_columns
+from snaps.io.folders import end_columns
 from snaps.spark._batches import features_of, lists, one
 from snaps.spark._told import told
 

@@ -14,10 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from snaps._checks import check_flag
-from snaps._errors import SnapsError
-from snaps._evidence import Keys
-from snaps._parts import Array, Links, Mean, Part, Probs, Similar
-from snaps._randomness import (
+from snaps._runtime.randomness import (
     CANDIDATE_STREAM,
     SHARES_STREAM,
     hashes,
@@ -25,6 +22,9 @@ from snaps._randomness import (
     node_keys,
     smallest,
 )
+from snaps.errors import SnapsError
+from snaps.scoring.evidence import Keys
+from snaps.scoring.parts import Array, Links, Mean, Part, Probs, Similar
 from snaps.spark import _links
 from snaps.spark._batches import features_of, keys_of, pieces, unpacked
 from snaps.spark._checked import check_edges, check_ends, check_nodes, other_rows

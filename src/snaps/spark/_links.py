@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snaps._errors import SnapsError
-from snaps._parts import Array, Links, Mean, Part
-from snaps.kernels.aggregation import add_rows, exact_sums, mean_of_sums
+from snaps._kernels.aggregation import add_rows, exact_sums, mean_of_sums
+from snaps.errors import SnapsError
 from snaps.scores import LARGEST
+from snaps.scoring.parts import Array, Links, Mean, Part
 from snaps.spark._batches import one, pieces, unpacked
 from snaps.spark._rows import split_parts
 

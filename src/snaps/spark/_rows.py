@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import calm, check_probs
-from snaps._evidence import Keys
-from snaps._inputs import with_certainty
-from snaps._parts import Array, Beliefs, Links, Mean, Own, Part, Probs, Similar
-from snaps.kernels.aggregation import neighbour_mean
-from snaps.kernels.threads import limit_threads
+from snaps._kernels.aggregation import neighbour_mean
+from snaps._runtime.threads import limit_threads
 from snaps.scores import score_table
+from snaps.scoring.evidence import Keys
+from snaps.scoring.local import with_certainty
+from snaps.scoring.parts import Array, Beliefs, Links, Mean, Own, Part, Probs, Similar
 from snaps.similarity import similarity_graph
 from snaps.spark._batches import features_of, gathered, keys_of, lists, pieces
 

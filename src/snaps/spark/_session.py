@@ -24,11 +24,11 @@ import scipy.sparse as sp
 
 from snaps._checks import shown
 from snaps._checks.features import check_features
-from snaps._errors import SnapsError, require
-from snaps._files import unreadable
-from snaps._folder_files import read_features
 from snaps._manifest import FEATURE_FILES
-from snaps._parquet import Columns, is_text
+from snaps.errors import SnapsError, require
+from snaps.io.files import unreadable
+from snaps.io.folders import read_features
+from snaps.io.parquet import Columns, is_text
 from snaps.spark._told import reason
 
 PATIENCE = 5.0  # seconds to wait for a master to answer

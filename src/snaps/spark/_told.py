@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from snaps._errors import SnapsError
+from snaps.errors import SnapsError
 
 # What the Python of an executor says if it is not the one that the package is installed for.
 _UNLIKE = re.compile(

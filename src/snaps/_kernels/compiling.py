@@ -1,0 +1,90 @@
+"""How the loops are compiled: once, and kept on disk where that is possible.
+
+The kept code is a convenience. A read-only or full disk and damaged files cost a compilation in
+each process and one line, never the result.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from snaps.errors import SnapsError, warn
+
+try:
+    import numba
+    from numba import njit
+except ValueError as error:
+    given = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name[:6] == "NUMBA_"]
+    raise SnapsError(
+        f"the environment must have settings that Numba takes, got {' '.join(given)}: {error}"
+    ) from error
+if getattr(numba.config, "DISABLE_JIT", False):
+    raise SnapsError(
+        "NUMBA_DISABLE_JIT must be 0 or unset, "
+        f"got {os.environ.get('NUMBA_DISABLE_JIT')}: loops must be compiled"
+    )
+
+__all__ = ["loop", "njit", "numba"]
+
+_told: list[str] = []
+_announced: list[bool] = []
+# A way in from C, which nobody uses, would take a tenth of the time to compile.
+_PLAIN: Any = {"nogil": True, "no_cfunc_wrapper": True}
+
+
+def loop(function: Callable[..., Any]) -> Any:
+    """Compile a loop over arrays, without the interpreter's lock."""
+    try:
+        compiled = njit(cache=True, **_PLAIN)(function)
+    except RuntimeError as error:  # there is no folder to keep it in
+        _tell(error)
+        return njit(**_PLAIN)(function)
+    held: Any = compiled
+    held._cache = _Forgiving(held._cache)  # noqa: SLF001 - numba has no other door
+    return compiled
+
+
+class _Forgiving:
+    """Numba's cache of one loop, whose failures are no failures of the loop."""
+
+    def __init__(self, cache: Any):
+        self._cache = cache
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        kept = None
+        try:
+            kept = self._cache.load_overload(signature, context)
+        except Exception as error:  # unpickling raises whatever flipped bits suggest
+            _tell(error)
+        if kept is None:
+            _announce()
+        return kept
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        try:
+            self._cache.save_overload(signature, result)
+        except Exception as error:
+            _tell(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+
+def _announce() -> None:
+    """Say on a terminal, once, why the first use takes longer."""
+    if not _announced and sys.stderr is not None and sys.stderr.isatty():
+        print("snaps: compiling on first use, a few seconds ...", file=sys.stderr, flush=True)
+    _announced.append(True)
+
+
+def _tell(error: Exception) -> None:
+    """Say it once."""
+    if not _told:
+        _told.append(str(error))
+        warn(
+            f"compiled code cannot be kept ({type(error).__name__}): it is compiled anew in each "
+            "process; NUMBA_CACHE_DIR may name a folder for it"
+        )

@@ -1,0 +1,1 @@
+"""Random draws, memory, threads and progress."""

@@ -1,0 +1,99 @@
+"""Randomness as a pure function of (seed, node, label), so that every run, order and engine agrees.
+
+A draw is a hash of three integers, not the next number of a stream. Calibration and prediction
+therefore see the same draw, and neither row order, chunking nor threads can change a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from snaps._kernels.hashing import GOLDEN, mix
+
+# Streams keep draws for different purposes apart: the label of a score's draw is 0, 1, 2, ...
+TUNE_STREAM = -1
+CANDIDATE_STREAM = -2
+SPLIT_STREAM = -3
+SMOOTH_STREAM = -4
+ORACLE_STREAM = -5
+CORRECTION_STREAM = -6
+EXCHANGEABILITY_STREAM = -7
+RESAMPLE_STREAM = -8
+SHARES_STREAM = -9
+FOLD_STREAM = -10
+REPORT_STREAM = -11
+CELL_STREAM = -12
+FINGERPRINT_STREAM = -13
+
+
+def key_states(seed: int, keys: np.ndarray) -> np.ndarray:
+    """Hash (seed, key): where the hashes of all of a key's streams begin."""
+    with np.errstate(over="ignore"):
+        state = mix(np.array([int(seed) % 2**64], np.uint64) + GOLDEN)
+        return mix((state ^ np.asarray(keys).astype(np.uint64)) + GOLDEN)
+
+
+def hashes(seed: int, keys: np.ndarray, streams: np.ndarray | int) -> np.ndarray:
+    """Hash (seed, key, stream) to 64-bit words; `keys` and `streams` broadcast."""
+    with np.errstate(over="ignore"):
+        streams = np.asarray(streams, np.int64).astype(np.uint64)
+        return mix((key_states(seed, keys) ^ streams) + GOLDEN)
+
+
+def uniforms(seed: int, keys: np.ndarray, num_labels: int) -> np.ndarray:
+    """Draw one uniform in [0, 1) for each node and label.
+
+    Examples
+    --------
+    >>> draw = uniforms(0, np.array([7, 8, 9], np.uint64), 4)
+    >>> bool((draw[1] == uniforms(0, np.array([8], np.uint64), 4)).all())
+    True
+    """
+    from snaps._kernels import scoring
+
+    return scoring.uniforms(key_states(seed, keys), num_labels)
+
+
+def smallest(seed: int, keys: np.ndarray, stream: int, count: int) -> np.ndarray:
+    """Positions of the `count` nodes with the smallest hash: a random subset without an order."""
+    words = hashes(seed, keys, stream)
+    if count >= len(words):
+        return np.arange(len(words))
+    return np.sort(np.argpartition(words, count)[:count])
+
+
+def node_keys(ids: np.ndarray) -> np.ndarray:
+    """Turn node ids, integers or strings, into 64-bit keys that depend on the id alone."""
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.uint64)
+    digests = [hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def in_order(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Different places among nodes with these keys, in the order of the keys."""
+    if not (keys[1:] > keys[:-1]).all():
+        return places[np.argsort(keys[places], kind="stable")]
+    there = np.zeros(len(keys), bool)
+    there[places] = True
+    return np.flatnonzero(there)
+
+
+def locate_keys(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where nodes with these keys stand among all, and which of them are there at all."""
+    if not len(keys):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    ascending = bool((keys[1:] > keys[:-1]).all())
+    if ascending and keys[0] == 0 and keys[-1] == len(keys) - 1:  # positions
+        found = np.flatnonzero(wanted < len(keys))
+        return wanted[found].astype(np.int64), found
+    order = None
+    if not ascending:
+        order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+    if order is not None:
+        place = order[place]
+    found = np.flatnonzero(keys[place] == wanted)
+    return place[found], found

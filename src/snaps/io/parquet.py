@@ -1,0 +1,447 @@
+"""The files of a graph folder as columns and arrays; nothing here knows a `Graph`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from snaps._checks import machine_memory, plainly, shown
+from snaps._checks.ids import Places, locate
+from snaps._runtime.memory import BLOCK, pieces, room, taken
+from snaps.errors import NotEnoughMemory, SnapsError
+from snaps.io.files import unreadable
+from snaps.io.partitions import check_agreement, hive
+
+# Bytes that a value takes at least, as Arrow's and as ours; strings become Python's in between.
+_NUMBER, _TEXT = 16, 64
+# Rows of a batch at most; and bytes that Arrow reads ahead of a column, at most and at least.
+_MOST_ROWS, _AHEAD = 2**17, (2**20, 2**12)
+
+
+class Columns:
+    """A Parquet file, or a folder of part files, whose columns are read when asked for.
+
+    Part files may differ in what they leave out and in number types. Folders of part files may be
+    partitioned in the way of Hive (``role=calib/``); folders above them tell nothing.
+    """
+
+    def __init__(self, path: Path):
+        import pyarrow as pa
+        from pyarrow.dataset import (
+            ParquetFileFormat,
+            ParquetFragmentScanOptions,
+            dataset,
+            partitioning,
+        )
+
+        if not os.path.exists(path):
+            raise SnapsError(f"cannot read '{path}': no such file")
+        self.path, self.file = path, path.name
+        # Page checksums are held against the data where a file has them, as ours do.
+        scan = ParquetFragmentScanOptions(page_checksum_verification=True)
+        options: dict[str, Any] = {"format": ParquetFileFormat(default_fragment_scan_options=scan)}
+        try:
+            parts = dataset(path, **options)
+            schemas = [_decoded(part.physical_schema) for part in parts.get_fragments()]
+            if path.is_dir():
+                texts = {each.name for one in schemas for each in one if is_text(each.type)}
+                keys = hive(path, parts.files, texts)
+                options |= {"partitioning": partitioning(keys, flavor="hive")}
+                options |= {"partition_base_dir": str(path)}
+                schemas.append(keys)
+            schema = pa.unify_schemas(schemas, promote_options="permissive")
+            self._data = dataset(path, schema, **options)
+            self._rows = self._data.count_rows()
+            self.types = dict(zip(schema.names, schema.types, strict=True))
+            if path.is_dir() and len(keys):
+                check_agreement(path, self._data.get_fragments(), self.types)
+        except SnapsError:
+            raise
+        except Exception as error:  # pyarrow raises whatever flipped bits suggest
+            if "duplicate field names" in str(error):
+                raise SnapsError(f"'{path}' must have each column once, got one twice") from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> SnapsError:
+        what = "damaged or not a Parquet file"
+        if not self.path.is_dir():
+            return unreadable(self.path, error, what)
+        from pyarrow.parquet import read_metadata
+
+        for part in sorted(self.path.rglob("*.parquet")):
+            try:
+                read_metadata(part)
+            except Exception as cause:
+                return unreadable(part, cause, what)
+        what = "a file in it is damaged, not Parquet or unlike the others"
+        return unreadable(self.path, error, what)
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The columns that the names of the folders of part files are, and their types."""
+        schema = self._data.partitioning.schema if self.path.is_dir() else ()
+        return {field.name: self.types[field.name] for field in schema}
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all part files."""
+        return self._rows
+
+    def width(self, name: str) -> tuple[int, np.dtype]:
+        """Numbers in the first list of a column, and their type; none without the column."""
+        import pyarrow.types as types
+
+        kind = self.types.get(name)
+        if kind is None or not (types.is_nested(kind) and hasattr(kind, "value_type")):
+            return 0, np.dtype(np.float32)
+        try:
+            columns = (column for (column,) in self._streamed([name], 1) if len(column))
+            first = next((column[0].as_py() for column in columns), None)
+        except Exception as error:
+            raise self._unreadable(error) from error
+        # Lists of anything but numbers are refused when they are read.
+        inside = kind.value_type
+        return len(first or ()), np.dtype(inside.to_pandas_dtype() if _is_number(inside) else "f4")
+
+    def longest(self, name: str) -> int:
+        """Characters of the longest string of a column; none if it is no column of strings."""
+        import pyarrow.compute as pc
+
+        if not is_text(self.types.get(name)):
+            return 0
+        try:
+            lengths = [
+                pc.max(pc.utf8_length(column)).as_py()
+                for (column,) in self._streamed([name], _MOST_ROWS)
+            ]
+        except Exception as error:
+            raise self._unreadable(error) from error
+        return max(filter(None, lengths), default=0)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.types
+
+    def check_memory(self, names: list[str]) -> None:
+        """Refuse what no memory can hold: few bytes suffice to declare any number of equal rows."""
+        cost = [_TEXT if is_text(self.types[name]) else _NUMBER for name in names]
+        self._refuse(names, self._rows * sum(cost))
+
+    def _refuse(self, names: list[str], needed: int) -> None:
+        if needed > (limit := machine_memory()):
+            raise NotEnoughMemory(
+                f"cannot read '{self.path}': {' and '.join(names)} in {self._rows} rows take "
+                f"{needed / 1e9:.1f} GB of memory or more, and this machine has {limit / 1e9:.1f}"
+            )
+
+    def _table(self, names: list[str]) -> Any:
+        """The columns, as far as memory goes: lists may hold any number of equal values."""
+        import pyarrow as pa
+
+        scanner = self._data.scanner(columns=names)
+        parts, size = [], 0
+        for part in scanner.to_batches():
+            size += part.get_total_buffer_size()
+            self._refuse(names, 2 * size)  # Arrow's, and ours
+            parts.append(part)
+        return pa.Table.from_batches(parts, scanner.projected_schema)
+
+    def _batches(self, names: list[str], width: int = 1) -> Iterator[tuple[slice, list[Any]]]:
+        """The columns without nulls, so many rows at a time, and which rows these are.
+
+        `width` numbers in each row of a column tell how many rows fit a block.
+        """
+        self._check_there(names)
+        a_row = _NUMBER * len(names) * max(width, 1)
+        batches, done = self._streamed(names, min(max(BLOCK // a_row, 1), _MOST_ROWS)), 0
+        while True:
+            try:
+                columns = next(batches, None)
+                for column in columns or ():
+                    column.validate(full=True)
+                if columns is None and done != self._rows:
+                    raise ValueError("columns of unlike length")
+            except Exception as error:
+                raise self._unreadable(error) from error
+            if columns is None:
+                return
+            rows = slice(done, done + len(columns[0]))
+            for name, column in zip(names, columns, strict=True):
+                self._refuse_nulls(name, column, done)
+            done = rows.stop
+            if len(columns[0]):
+                yield rows, columns
+
+    def _streamed(self, names: list[str], num_rows: int) -> Iterator[list[Any]]:
+        """The columns, so many rows at a time: Arrow's scanner would decode whole row groups."""
+        from pyarrow.dataset import get_partition_keys
+        from pyarrow.parquet import ParquetFile
+
+        ahead = min(max(BLOCK // len(names), _AHEAD[1]), _AHEAD[0])
+        for part in self._data.get_fragments():
+            told = get_partition_keys(part.partition_expression)
+            if any(name in told or name not in part.physical_schema.names for name in names):
+                scanner = part.scanner(schema=self._data.schema, columns=names)
+                yield from (batch.columns for batch in scanner.to_batches())
+                continue
+            with (
+                part.open() as source,
+                ParquetFile(
+                    source, buffer_size=ahead, pre_buffer=False, page_checksum_verification=True
+                ) as file,
+            ):
+                for batch in file.iter_batches(num_rows, columns=names):
+                    yield [batch.column(name).cast(self.types[name]) for name in names]
+
+    def _check_there(self, names: list[str]) -> None:
+        for name in names:
+            if name not in self.types:
+                found = ", ".join(self.types) or "none"
+                one = (
+                    "a column 'probs', or columns 'p_<class>'"
+                    if name == "probs"
+                    else f"a column '{name}'"
+                )
+                raise SnapsError(f"{self.file} must have {one}, got {found}")
+        self.check_memory(names)
+
+    def _refuse_nulls(self, name: str, column: Any, first: int = 0) -> None:
+        if column.null_count:
+            row = first + int(np.flatnonzero(null_mask(column))[0])
+            raise SnapsError(f"{self.title(name)} must not be null, got null in row {row}")
+
+    def read(self, names: list[str], *, nulls: bool = False) -> list[Any]:
+        """Columns by name, as Arrow arrays."""
+        self._check_there(names)
+        try:
+            table = self._table(names)
+            table.validate(full=True)
+            if table.num_rows != self._rows:
+                raise ValueError("columns of unlike length")
+        except NotEnoughMemory:
+            raise
+        except Exception as error:
+            raise self._unreadable(error) from error
+        columns = [column.combine_chunks() for column in table.columns]
+        for name, column in zip(names, columns, strict=True):
+            if not nulls:
+                self._refuse_nulls(name, column)
+        return columns
+
+    def title(self, name: str) -> str:
+        """A column as messages call it."""
+        return f"{self.file} column '{name}'"
+
+    def ids(self, name: str) -> np.ndarray:
+        """A column of integers or of strings."""
+        import pyarrow.types as types
+
+        (column,) = self.read([name])
+        if types.is_integer(column.type):
+            return column.to_numpy()
+        if len(column) == 0:
+            return np.empty(0, str)
+        if is_text(column.type):
+            refuse_nuls(column, self.title(name))
+            return _as_text(column)
+        raise SnapsError(f"{self.title(name)} must be integers or strings, got {column.type}")
+
+    def places(self, names: list[str], ids: np.ndarray) -> np.ndarray:
+        """Columns of ids as positions among these ones, (columns, rows), a batch at a time."""
+        import pyarrow as pa
+        import pyarrow.types as types
+
+        self._check_there(names)
+        kinds, batches = [self.types[name] for name in names], self._batches(names)
+        if all(map(types.is_integer, kinds)):
+            find = self._by_number(ids)
+        elif ids.dtype.kind == "U" and all(map(is_text, kinds)):
+            known = pa.array(ids)
+            find = self._by_name(known)
+            # Arrow hashes all ids for each look: more are looked for at a time than there are.
+            batches = _gathered(batches, 4 * known.nbytes)
+        else:
+            return np.stack([locate(ids, self.ids(name), self.title(name)) for name in names])
+        out = np.empty((len(names), self._rows), np.int32)
+        for rows, columns in batches:
+            for i, (name, column) in enumerate(zip(names, columns, strict=True)):
+                out[i, rows] = find(name, column, rows.start)
+        return out
+
+    def _by_number(self, ids: np.ndarray) -> Callable[[str, Any, int], np.ndarray]:
+        """What finds columns of integers among ids."""
+        places = Places(ids)
+        return lambda name, column, first: places.find(column.to_numpy(), self.title(name))
+
+    def _by_name(self, known: Any) -> Callable[[str, Any, int], np.ndarray]:
+        """What finds columns of strings among ids, without an object for each of them."""
+        import pyarrow.compute as pc
+
+        def find(name: str, column: Any, first: int) -> np.ndarray:
+            refuse_nuls(column, self.title(name), first)
+            found = pc.index_in(column, known.cast(column.type))
+            if found.null_count:
+                wrong = column[int(np.flatnonzero(null_mask(found))[0])].as_py()
+                raise SnapsError(
+                    f"{self.title(name)} must name nodes of the graph, got {plainly(wrong)}"
+                )
+            return found.to_numpy()
+
+        return find
+
+    def numbers(self, names: list[str]) -> np.ndarray:
+        """Columns of numbers as a table (n, columns)."""
+        self._check_there(names)
+        if not self._rows:
+            return np.empty((0, len(names)))
+        kinds = [self.types[name] for name in names]
+        for name, kind in zip(names, kinds, strict=True):
+            if not _is_number(kind):
+                raise SnapsError(f"{self.title(name)} must be numbers, got {kind}")
+        common = np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
+        out = room((self._rows, len(names)), common)
+        for rows, columns in self._batches(names):
+            for i, column in enumerate(columns):
+                out[rows, i] = column.to_numpy(zero_copy_only=False)
+        return out
+
+    def lists(self, name: str) -> np.ndarray:
+        """A column of lists of equal length as a table (n, length)."""
+        import pyarrow.compute as pc
+        import pyarrow.types as types
+
+        self._check_there([name])
+        title, kind, out = self.title(name), self.types[name], np.empty((0, 0))
+        listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        if not listed or not _is_number(kind.value_type):
+            raise SnapsError(f"{title} must be a list of numbers, got {kind}")
+        for rows, (column,) in self._batches([name], self.width(name)[0]):
+            widths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+            values = column.flatten()
+            if rows.start == 0:
+                numbers, width = values.to_numpy(zero_copy_only=False), int(widths[0])
+                self._refuse([name], self._rows * width * numbers.itemsize)
+                out = room((self._rows, width), numbers.dtype)
+            if (widths != width).any():
+                row = int(np.flatnonzero(widths != width)[0])
+                raise SnapsError(
+                    f"{title} must have lists of equal length ({width}), "
+                    f"got {widths[row]} in row {rows.start + row}"
+                )
+            if values.null_count:
+                row = rows.start + int(np.flatnonzero(null_mask(values))[0]) // width
+                raise SnapsError(f"{title} must not hold nulls, got one in row {row}")
+            out[rows] = values.to_numpy(zero_copy_only=False).reshape(len(column), width)
+        return out
+
+    def values(self, name: str) -> np.ndarray:
+        """A column of strings, numbers or booleans; null is None, or nan among floats."""
+        import pyarrow.types as types
+
+        (column,) = self.read([name], nulls=True)
+        kind = column.type
+        if types.is_floating(kind):
+            return column.to_numpy(zero_copy_only=False)
+        if not (is_text(kind) or types.is_integer(kind) or types.is_boolean(kind)):
+            if not types.is_null(kind):
+                raise SnapsError(
+                    f"{self.title(name)} must be strings, numbers or booleans, got {kind}"
+                )
+        if is_text(kind):
+            refuse_nuls(column, self.title(name))
+        if column.null_count:
+            return np.array([*column.to_pylist(), None], object)[:-1]
+        if is_text(kind):
+            return _as_text(column)
+        return column.to_numpy(zero_copy_only=False)
+
+
+def _gathered(
+    batches: Iterator[tuple[slice, list[Any]]], least: int
+) -> Iterator[tuple[slice, list[Any]]]:
+    """Batches, put together until they have so many bytes."""
+    import pyarrow as pa
+
+    first, size, held = 0, 0, list[list[Any]]()
+    for rows, columns in batches:
+        held.append(columns)
+        size += sum(column.nbytes for column in columns)
+        if size >= least:
+            yield (
+                slice(first, rows.stop),
+                [pa.chunked_array(each) for each in zip(*held, strict=True)],
+            )
+            first, size, held = rows.stop, 0, []
+    if held:
+        yield slice(first, rows.stop), [pa.chunked_array(each) for each in zip(*held, strict=True)]
+
+
+def null_mask(column: Any) -> np.ndarray:
+    """Where an Arrow array is null."""
+    return column.is_null().to_numpy(zero_copy_only=False)
+
+
+def refuse_nuls(column: Any, title: str, first: int = 0) -> None:
+    """Refuse strings that hold the character NUL: NumPy drops it at their end, two become one."""
+    import pyarrow.compute as pc
+
+    row = pc.index(pc.match_substring(column, "\0"), True).as_py()
+    if row >= 0:
+        raise SnapsError(
+            f"{title} must not hold the character NUL, "
+            f"got {shown(column[row].as_py())} in row {first + row}"
+        )
+
+
+def texts(column: Any, title: str) -> np.ndarray:
+    """A column of few different strings, "" for null, with an object for each of these only."""
+    refuse_nuls(column, title)
+    codes = column.fill_null("").dictionary_encode()
+    names = np.array(codes.dictionary.to_pylist(), str)
+    return taken(names, codes.indices.to_numpy(zero_copy_only=False)) if len(column) else names
+
+
+def _as_text(column: Any) -> np.ndarray:
+    """A column of strings, each of which takes as many bytes as the longest."""
+    import pyarrow.compute as pc
+
+    longest = pc.max(pc.utf8_length(column)).as_py()
+    out = room((len(column),), f"U{longest or 1}")
+    for some in pieces(len(column), out.itemsize):
+        out[some] = column[some].to_pylist()
+    return np.asarray(out)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type, or None for none, is one of strings."""
+    import pyarrow.types as types
+
+    return kind is not None and (types.is_string(kind) or types.is_large_string(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return types.is_floating(kind) or types.is_integer(kind)
+
+
+def _decoded(schema: Any) -> Any:
+    """A schema with plain types for columns that are only stored in another way."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    def plain(kind: Any) -> Any:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        if types.is_decimal(kind):
+            return pa.float64() if kind.scale > 0 else pa.int64()
+        if types.is_fixed_size_list(kind):
+            return pa.list_(plain(kind.value_type), kind.list_size)
+        if types.is_list(kind) or types.is_large_list(kind):
+            make = pa.list_ if types.is_list(kind) else pa.large_list
+            return make(plain(kind.value_type))
+        return pa.string() if str(kind) == "string_view" else kind
+
+    return pa.schema([field.with_type(plain(field.type)) for field in schema])

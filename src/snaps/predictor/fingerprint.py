@@ -1,0 +1,199 @@
+"""Whether nodes that are found by id are those of before, by what their rows looked like.
+
+Left of the wall: no label is looked at. Rows of features and of probabilities are kept as a few
+random projections of a sample of the nodes that were used, some kilobytes in all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps._checks import calm
+from snaps._runtime.memory import pieces
+from snaps._runtime.randomness import FINGERPRINT_STREAM, locate_keys, smallest, uniforms
+from snaps.scoring.evidence import Keys
+from snaps.scoring.local import Inputs
+
+MOST_NODES, COLUMNS = 512, 4
+FEWEST_NODES = 8  # whose ranks tell anything
+ROUNDING = 1e-5  # relative differences that the order of a sum, or single precision, may make
+UNLIKE = 0.85  # of the way from the same rows (0) to rows that are paired at random (1)
+MOST_TIED = 0.8  # of the pairs of old rows: beyond, rows don't tell nodes apart
+MOST_MOVED = 0.25  # of the nodes may have their old row at another node
+LARGEST = 1e150  # numbers beyond are cut: sums of them stay finite
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """Rows of some nodes, each in few numbers.
+
+    Attributes
+    ----------
+    keys : uint64 array (m,)
+    features, probs : arrays (m, COLUMNS)
+        The sum and projections of each row; (m, 0) where there is no table.
+    widths : tuple of int
+        The number of features and of classes.
+    num_nodes : int
+        Of the graph.
+    """
+
+    keys: Keys
+    features: np.ndarray
+    probs: np.ndarray
+    widths: tuple[int, ...]
+    num_nodes: int
+
+    @classmethod
+    def of(cls, inputs: Inputs, keys: Keys) -> Fingerprint:
+        """Of a sample of the nodes with these keys."""
+        keys = np.sort(keys)
+        keys = keys[smallest(0, keys, FINGERPRINT_STREAM, MOST_NODES)]
+        places = inputs.positions(keys)
+        features, probs = (_rows_of(table, places) for table in _tables(inputs))
+        widths = tuple(map(_width, _tables(inputs)))
+        return cls(keys, features, probs, widths, inputs.num_nodes)
+
+    @calm
+    def same_nodes(self, inputs: Inputs) -> bool:
+        """Whether nodes with these keys look like those of before.
+
+        By features; where these tell nothing, or are all new, by probabilities. Rows must be
+        closer to the old rows of the same nodes than a random re-pairing would be, and than rows
+        at ids shifted by one or by the number of new nodes; and the old rows must not be found at
+        other nodes. Where no row tells nodes apart, they count as the same.
+        """
+        unlike = False
+        for table, old, width in zip(
+            _tables(inputs), (self.features, self.probs), self.widths, strict=True
+        ):
+            if width and _width(table) == width:
+                verdict = self._same_rows(inputs, table, old)
+                if verdict in ("same", "other"):
+                    return verdict == "same"
+                unlike |= verdict == "unlike"
+        return not unlike
+
+    def _same_rows(
+        self, inputs: Inputs, table: Any, old: np.ndarray
+    ) -> Literal["same", "other", "unlike", "open"]:
+        """What rows of a table say of the nodes; "unlike" where all rows may be new."""
+        scale, signs = _scale(old), _signs(_width(table))
+        old, margin = old / scale, 1 / np.sqrt(len(old))
+
+        def rows(shift: int) -> tuple[np.ndarray, np.ndarray]:
+            places, here = locate_keys(inputs.keys, self.keys + np.uint64(shift % 2**64))
+            return _project(table[places], signs) / scale, here
+
+        now, here = rows(0)
+        own = _distance(old, now, here)
+        if own is None:
+            return "open"
+        if own <= margin:
+            return "same"
+        more = inputs.num_nodes - self.num_nodes
+        for shift in {1, -1, more, -more} - {0}:
+            other = _distance(old, *rows(shift))
+            if other is not None and other < min(own - margin, UNLIKE):
+                return "other"
+        if _moved(old[here], now, table, signs, scale):
+            return "other"
+        return "same" if own < UNLIKE else "unlike"
+
+
+def _tables(inputs: Inputs) -> tuple[Any, Any]:
+    return inputs.graph.features, inputs.probs
+
+
+def _width(table: Any) -> int:
+    return 0 if table is None else int(table.shape[1])
+
+
+def _rows_of(table: Any, places: np.ndarray) -> np.ndarray:
+    if table is None:
+        return np.empty((len(places), 0))
+    return _project(table[places], _signs(_width(table)))
+
+
+def _signs(width: int) -> np.ndarray:
+    """What columns count in the sum of a row, and in its projections."""
+    signs = 2 * uniforms(FINGERPRINT_STREAM, np.arange(width), COLUMNS) - 1
+    signs[:, 0] = 1
+    return signs
+
+
+@calm
+def _project(rows: Any, signs: np.ndarray) -> np.ndarray:
+    """Sums and projections of rows; what is beyond all measure is cut."""
+    rows = rows.astype(np.float64)
+    if sp.issparse(rows):
+        rows.data = np.clip(rows.data, -LARGEST, LARGEST)
+    else:
+        rows = np.clip(rows, -LARGEST, LARGEST)
+    return np.asarray(rows @ signs)
+
+
+def _scale(rows: np.ndarray) -> np.ndarray:
+    """How much each column varies."""
+    spread = np.median(np.abs(rows - np.median(rows, axis=0)), axis=0)
+    largest = np.abs(rows).max(axis=0)
+    return np.where(spread > 0, spread, np.where(largest > 0, largest, 1.0))
+
+
+def _distance(old: np.ndarray, now: np.ndarray, here: np.ndarray) -> float | None:
+    """How far rows are from the old ones: 0 for the same, 1 for a random re-pairing.
+
+    By the rank of the old row of each node among the old rows of all; `here` says whose the rows
+    are. None where nodes are too few, or their old rows don't tell them apart.
+    """
+    best = _rank(old, old[here], here)
+    if len(here) < FEWEST_NODES or best > MOST_TIED / 2:
+        return None
+    return (_rank(old, now, here) - best) / (0.5 - best)
+
+
+def _rank(old: np.ndarray, rows: np.ndarray, here: np.ndarray) -> float:
+    """The share of old rows that are closer to a row than its own old one, on average."""
+    distances = _apart(rows[:, None], old)
+    own = distances[np.arange(len(here)), here][:, None]
+    closer, tied = (distances < own).sum(), (distances == own).sum() - len(here)
+    return float(closer + tied / 2) / max(len(here) * (len(old) - 1), 1)
+
+
+@calm
+def _apart(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Distances between rows; none where rounding explains it."""
+    out = np.zeros(np.broadcast_shapes(one.shape, two.shape)[:-1])
+    for column in range(one.shape[-1]):
+        left, right = one[..., column], two[..., column]
+        gap = np.abs(left - right)
+        small = gap <= ROUNDING * np.maximum(1, np.maximum(np.abs(left), np.abs(right)))
+        np.maximum(out, np.where(small, 0, gap), out=out)
+    return out
+
+
+def _moved(
+    old: np.ndarray, now: np.ndarray, table: Any, signs: np.ndarray, scale: np.ndarray
+) -> bool:
+    """Whether the old rows of many nodes are not where they were, but at one other node each."""
+    order = np.lexsort(old.T)
+    gone = _apart(old, now) > 0
+    tied = _apart(old[order[1:]], old[order[:-1]]) == 0  # rows that several nodes have
+    gone[order[1:][tied]] = gone[order[:-1][tied]] = False
+    wanted = old[gone]
+    if len(wanted) <= MOST_MOVED * len(old):
+        return False
+    wanted = wanted[np.argsort(wanted[:, -1])]
+    count = np.zeros(len(wanted), np.int64)
+    for some in pieces(table.shape[0], 8 * _width(table)):
+        rows = _project(table[some], signs) / scale
+        after = np.searchsorted(wanted[:, -1], rows[:, -1])
+        for place in (after - 1, after):
+            inside = np.flatnonzero((place >= 0) & (place < len(wanted)))
+            same = _apart(wanted[place[inside]], rows[inside]) == 0
+            np.add.at(count, place[inside[same]], 1)
+    return int((count == 1).sum()) > MOST_MOVED * len(old)

@@ -1,0 +1,449 @@
+"""Saved estimators: a JSON header and plain arrays in one .npz, no pickle.
+
+Kept are parameters, the fitted scorer, and ids, labels and scores of the calibration nodes; with
+data also the graph, the probabilities and the neighbour graphs. Tables of scores are made again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps._checks import (
+    check_alpha,
+    check_integer,
+    check_known,
+    check_labels,
+    check_neighbours,
+    check_number,
+    check_probs,
+    check_seed,
+    check_weights,
+    shown,
+)
+from snaps._checks.ids import check_ids
+from snaps._checks.matrices import check_similarity
+from snaps._runtime.randomness import node_keys
+from snaps._version import __version__
+from snaps.conformal.calibration import Calibration
+from snaps.errors import SnapsError
+from snaps.graph import Graph
+from snaps.io.files import csr_from_arrays, features_from_arrays, open_npz, parse_json, write_npz
+from snaps.predictor.fingerprint import COLUMNS, Fingerprint
+from snaps.predictor.roles import Groups, Roles
+from snaps.predictor.state import State
+from snaps.scores import APS, RAPS, SAPS, THR, Score, check_score
+from snaps.scoring.evidence import Evidence, Labelled
+from snaps.scoring.local import Inputs
+from snaps.scoring.mixing import FittedMixing
+from snaps.scoring.parts import Context, Links, Search, Similar
+from snaps.scoring.pooling import PARTS, FittedPooling
+from snaps.similarity import SimilarityGraph
+
+FORMAT, VERSION = "snaps-estimator", 2
+ESTIMATORS = ("SNAPS", "Pooled", "DAPS", "SplitConformal", "EmbeddedSNAPS")
+_SCORES: dict[str, Any] = {kind.__name__: kind for kind in (APS, RAPS, SAPS, THR)}
+_FINGERPRINT_ARRAYS = ("keys", "features", "probs")
+_NAMES = (str, int, float, bool, type(None))  # of groups: what JSON takes
+
+Arrays = dict[str, np.ndarray]
+Header = dict[str, Any]
+Kind = TypeVar("Kind", bound=Labelled)
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def save(
+    path: str | os.PathLike[str], estimator: type, alpha: Any, state: State, data: bool
+) -> None:
+    """Write a calibrated estimator of this class, whose alpha may have changed since."""
+    if estimator.__name__ not in ESTIMATORS or not estimator.__module__.startswith("snaps."):
+        raise SnapsError(
+            f"the estimator must be one of {', '.join(ESTIMATORS)} to be saved, "
+            f"got {estimator.__name__}"
+        )
+    roles, calibration = state.roles, state.calibration
+    header: Header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "snaps": __version__,
+        "estimator": estimator.__name__,
+        "parameters": _pack_parameters({**state.params, "alpha": alpha}),
+        "calibrated_alpha": _pack_alpha(state.params["alpha"]),
+        "scorer": _pack_scorer(state.scorer, roles),
+        "classes": roles.classes.tolist(),
+        "named_columns": roles.named,
+        "by_class": calibration.by_class,
+        "groups": None if roles.groups is None else list(roles.groups.names),
+        "data": data,
+        "given": state.given,
+        "tuned": state.tuned,
+        "weighted": state.weighted,
+        "apart": state.apart,
+        "links_directed": state.directed,
+        "fingerprints": {
+            name: {"widths": each.widths, "num_nodes": each.num_nodes}
+            for name, each in state.fingerprints.items()
+        },
+        "paid": roles.tuning.drawn,
+    }
+    if roles.groups is not None and not all(type(name) in _NAMES for name in roles.groups.names):
+        odd = next(name for name in roles.groups.names if type(name) not in _NAMES)
+        raise SnapsError(f"'groups' must be strings or numbers to be saved, got {shown(odd)}")
+    arrays = {"calib_scores": calibration.scores, "reference": roles.reference}
+    for name, nodes in _nodes_of(roles).items():
+        arrays |= {f"{name}_ids": nodes.ids, f"{name}_labels": nodes.labels}
+    for name, each in state.fingerprints.items():
+        for part in _FINGERPRINT_ARRAYS:
+            arrays[f"{name}_{part}"] = getattr(each, part)
+    if calibration.groups is not None:
+        arrays["calib_groups"] = calibration.groups
+    if isinstance(state.scorer, FittedPooling):
+        arrays["bias"] = state.scorer.bias
+    if data and state.inputs is not None:
+        header |= _pack_data(state.inputs, state.scorer, arrays)
+        header["elsewhere"] = not _all_here(state.inputs, roles)  # its threshold was kept
+        if roles.groups is not None:
+            arrays["groups"] = roles.groups.codes
+    header["arrays"] = sorted(arrays)
+    text = json.dumps(header, default=_plain).encode()
+    arrays["header"] = np.frombuffer(text, np.uint8)
+    write_npz(path, arrays, compress=True)
+
+
+def _nodes_of(roles: Roles) -> dict[str, Labelled]:
+    return {"calib": roles.calib, "tune": roles.tuning, "known": roles.known}
+
+
+def _all_here(inputs: Inputs, roles: Roles) -> bool:
+    """Whether all nodes that were used are nodes of the graph."""
+    return all(len(inputs.positions(n.keys)) == len(n) for n in _nodes_of(roles).values())
+
+
+def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
+    packed = dict(parameters)
+    return packed | {
+        "alpha": _pack_alpha(packed["alpha"]),
+        "score": _pack_score(packed["score"]),
+    }
+
+
+def _pack_alpha(alpha: Any) -> str:
+    return str(alpha if isinstance(alpha, float) else check_alpha(alpha))
+
+
+def _unpack_alpha(alpha: str) -> float | Fraction:
+    return Fraction(alpha) if "/" in alpha else float(alpha)
+
+
+def _pack_score(score: Any) -> Header:
+    if _SCORES.get(type(score).__name__) is not type(score):
+        known = ", ".join(_SCORES)
+        raise SnapsError(f"'score' must be one of {known} to be saved, got {type(score).__name__}")
+    return {"name": type(score).__name__, **asdict(score)}
+
+
+def _pack_scorer(scorer: Any, roles: Roles) -> Header:
+    packed: Header = {"score": _pack_score(scorer.score), "seed": scorer.seed}
+    if isinstance(scorer, FittedPooling):
+        return packed | {
+            "kind": "pooling",
+            "k": scorer.k,
+            "search": asdict(scorer.search),
+            "weights": scorer.weights,
+            "evidence": _whose(scorer.evidence, roles),
+        }
+    similar = None if scorer.similar is None else asdict(scorer.similar)
+    return packed | {
+        "kind": "mixing",
+        "similar": similar,
+        "linked": scorer.linked is not None,
+        "weights": [scorer.lam, scorer.mu],
+    }
+
+
+def _whose(evidence: Evidence, roles: Roles) -> str:
+    """Whose labels some evidence is; nobody's on a graph whose nodes are others."""
+    for name, nodes in _evidence_kinds(roles).items():
+        if evidence == nodes:
+            return name
+    raise AssertionError("evidence of neither known nor tuning nodes")
+
+
+def _evidence_kinds(roles: Roles) -> dict[str, Evidence]:
+    both = roles.known.joined(roles.tuning)
+    return {"known": roles.known, "known and tuning": both, "none": Evidence.none()}
+
+
+def _pack_data(inputs: Inputs, scorer: Any, arrays: Arrays) -> Header:
+    """Graph, probabilities and neighbour graphs into `arrays`; what the header says of them."""
+    graph = inputs.graph
+    arrays |= {"ids": graph.ids, "probs": inputs.probs, **_pack_csr("adj", graph.adjacency)}
+    if sp.issparse(graph.features):
+        arrays |= {**_pack_csr("x", graph.features), "x_shape": np.array(graph.features.shape)}
+    elif graph.features is not None:
+        arrays["x"] = graph.features
+    if inputs.similarity is not None:
+        arrays |= _pack_csr("similarity", inputs.similarity)
+    near: list[Header] = []
+    for recipe, matrix in inputs.made(Similar, Context).items():
+        if matrix is None or (inputs.similarity is not None and isinstance(recipe, Similar)):
+            continue
+        arrays |= _pack_csr(f"near{len(near)}", matrix)
+        made = None
+        if isinstance(matrix, SimilarityGraph):
+            made = {"method": matrix.method, "recall": matrix.recall}
+        near.append({"kind": type(recipe).__name__, "made": made, **asdict(recipe)})
+    return {"directed": graph.directed, "named": graph.named, "near": near}
+
+
+def _pack_csr(name: str, matrix: sp.csr_array) -> Arrays:
+    return {f"{name}_{each}": getattr(matrix, each) for each in ("data", "indices", "indptr")}
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays as JSON takes them; scorers use the numbers as floats, too."""
+    if isinstance(value, (Fraction, np.floating)):
+        return float(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise SnapsError(
+        f"parameters must be numbers, strings, lists or tuples to be saved, got {shown(value)}"
+    )
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[tuple[str, Header, Mapping[str, np.ndarray]]]:
+    """The estimator's class, header and arrays of a file; what is not ours is refused by name."""
+    with open_npz(path) as arrays:
+        try:
+            header = parse_json(arrays["header"].tobytes())
+            found, version = header["format"], header["version"]
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, SnapsError):
+                raise
+            found = version = None
+        if found != FORMAT:
+            raise SnapsError(f"cannot load '{path}': not a saved snaps estimator")
+        if version != VERSION:
+            hint = ": calibrate and save it again" if version == 1 else ""
+            raise SnapsError(
+                f"cannot load '{path}': version {shown(version)}, this snaps reads {VERSION}{hint}"
+            )
+        listed = header.get("arrays")
+        missing = set(map(str, listed if isinstance(listed, list) else [])) - set(arrays)
+        if missing:
+            raise SnapsError(f"cannot load '{path}': {min(missing)!r} is missing or unknown")
+        yield str(header.get("estimator")), header, arrays
+
+
+def parameters(header: Header) -> dict[str, Any]:
+    """The estimator's parameters."""
+    packed = dict(header["parameters"])
+    packed["alpha"] = _unpack_alpha(packed["alpha"])
+    packed["score"] = _unpack_score(packed["score"])
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in packed.items()
+    }
+
+
+def _unpack_score(packed: Header) -> Score:
+    score = _SCORES[packed["name"]](**{k: v for k, v in packed.items() if k != "name"})
+    return check_score(score)
+
+
+def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, Any]) -> State:
+    """Everything else, checked."""
+    classes = np.array(header["classes"])
+    classes.flags.writeable = False
+    if classes.ndim != 1 or classes.dtype.kind not in "iU" or len(classes) < 2:
+        raise SnapsError(f"'classes' must be a list of names, got {shown(header['classes'])}")
+    inputs = _unpack_data(header, arrays, len(classes)) if header["data"] else None
+    groups = None
+    if header["groups"] is not None:
+        _check_group_names(header["groups"])
+        codes = np.empty(0, np.int64) if inputs is None else arrays["groups"]
+        _check_codes(codes, "groups", len(header["groups"]))
+        groups = Groups(codes, tuple(header["groups"]))
+        if inputs is not None and codes.shape != (inputs.num_nodes,):
+            raise SnapsError(f"'groups' must have {inputs.num_nodes} entries, got {codes.shape}")
+    calib = _unpack_nodes(Labelled, "calib", arrays, len(classes))
+    if not len(calib):
+        raise SnapsError("'calib_ids' must hold at least one node, got none")
+    known = _unpack_nodes(Evidence, "known", arrays, len(classes))
+    tuning = _unpack_nodes(Evidence, "tune", arrays, len(classes))
+    keys = np.concatenate([calib.keys, tuning.keys, known.keys])
+    if len(np.unique(keys)) < len(keys):
+        raise SnapsError("calibration, tuning and known nodes must not overlap")
+    reference = arrays["reference"]
+    if reference.ndim != 1 or reference.dtype != np.uint64:
+        raise SnapsError(f"'reference' must be a list of keys, got {reference.dtype}")
+    tuning = replace(tuning, drawn=bool(header["paid"]))
+    named = bool(header.get("named_columns", False))
+    roles = Roles(calib, tuning, known, reference, classes, groups, named)
+    if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
+        raise SnapsError("its nodes must be in its graph")
+    scores = arrays["calib_scores"]
+    if scores.shape != calib.labels.shape or scores.dtype != np.float64:
+        raise SnapsError(f"'calib_scores' must be numbers {calib.labels.shape}, got {scores.shape}")
+    if not np.isfinite(scores).all():
+        raise SnapsError("'calib_scores' must be finite")
+    own = None
+    if groups is not None:
+        own = arrays["calib_groups"]
+        _check_codes(own, "calib_groups", len(groups.names))
+        if own.shape != scores.shape:
+            raise SnapsError(f"'calib_groups' must have shape {scores.shape}, got {own.shape}")
+    calibration = Calibration(
+        scores,
+        calib.labels,
+        len(classes),
+        own,
+        1 if groups is None else len(groups.names),
+        bool(header["by_class"]),
+    )
+    scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
+    directed, then = header.get("links_directed"), header.get("calibrated_alpha")
+    calibrated_for = params["alpha"] if then is None else _unpack_alpha(then)
+    check_alpha(calibrated_for)
+    return State(
+        {**params, "alpha": calibrated_for},
+        inputs,
+        roles,
+        scorer,
+        calibration,
+        **{name: bool(header[name]) for name in ("given", "tuned", "weighted", "apart")},
+        directed=None if directed is None else bool(directed),
+        fingerprints={
+            name: _unpack_fingerprint(name, packed, arrays)
+            for name, packed in header.get("fingerprints", {}).items()
+        },
+    )
+
+
+def _unpack_fingerprint(name: str, packed: Header, arrays: Mapping[str, np.ndarray]) -> Fingerprint:
+    keys, features, probs = (arrays[f"{name}_{part}"] for part in _FINGERPRINT_ARRAYS)
+    widths, num_nodes = tuple(map(int, packed["widths"])), int(packed["num_nodes"])
+    if name not in ("used", "reference") or keys.ndim != 1 or keys.dtype != np.uint64:
+        raise SnapsError(f"'{name}_keys' must be a list of keys, got {keys.dtype}")
+    for table, width in zip((features, probs), widths, strict=True):
+        shape = len(keys), COLUMNS if width else 0
+        if table.shape != shape or table.dtype != np.float64 or not np.isfinite(table).all():
+            raise SnapsError(f"'{name}' must have finite fingerprints {shape}, got {table.shape}")
+    return Fingerprint(keys, features, probs, widths, num_nodes)
+
+
+def _check_group_names(names: Any) -> None:
+    plain = isinstance(names, list) and all(type(name) in _NAMES for name in names)
+    if not plain or len(set(names)) < len(names):
+        raise SnapsError(f"'groups' must be different strings or numbers, got {shown(names)}")
+
+
+def _check_codes(codes: np.ndarray, name: str, most: int) -> None:
+    if codes.ndim != 1 or codes.dtype != np.int64 or ((codes < 0) | (codes >= most)).any():
+        raise SnapsError(f"'{name}' must be integers from 0 to {most - 1}")
+
+
+def _unpack_nodes(
+    kind: type[Kind], name: str, arrays: Mapping[str, np.ndarray], num_classes: int
+) -> Kind:
+    ids = check_ids(arrays[f"{name}_ids"], f"'{name}_ids'")
+    labels = check_labels(
+        arrays[f"{name}_labels"], f"{name}_labels", num_nodes=len(ids), num_classes=num_classes
+    )
+    check_known(labels, np.arange(len(ids)), f"{name}_labels")
+    keys = node_keys(ids)
+    order = np.argsort(keys, kind="stable")
+    nodes = kind(ids[order], keys[order], labels[order])
+    for array in (nodes.ids, nodes.keys, nodes.labels):
+        array.flags.writeable = False
+    return nodes
+
+
+def _unpack_scorer(
+    packed: Header, roles: Roles, arrays: Mapping[str, np.ndarray], num_classes: int
+) -> Any:
+    score, seed = _unpack_score(packed["score"]), check_seed(packed["seed"])
+    if packed["kind"] == "pooling":
+        bias, weights = arrays["bias"], packed["weights"]
+        finite = bias.dtype == np.float64 and np.isfinite(bias).all()
+        if bias.shape != (num_classes,) or not finite:
+            raise SnapsError(f"'bias' must be finite of shape ({num_classes},), got {bias.shape}")
+        if not weights or not set(weights) <= set(PARTS):
+            raise SnapsError(f"'weights' must name some of {', '.join(PARTS)}")
+        checked = {k: check_number(weights[k], "weights", low=-1e6) for k in weights}
+        evidence = _evidence_kinds(roles)[packed["evidence"]]
+        search = _unpack_search(packed.get("search"))
+        k = check_integer(packed["k"], "k", low=1)
+        return FittedPooling(score, seed, k, evidence, checked, bias, search)
+    if packed["kind"] != "mixing":
+        raise SnapsError(f"'scorer' must be mixing or pooling, got {shown(packed['kind'])}")
+    similar = None if packed["similar"] is None else _unpack_recipe(Similar, packed["similar"])
+    linked = Links() if packed["linked"] else None
+    return FittedMixing(score, seed, similar, linked, *check_weights(packed["weights"]))
+
+
+def _unpack_search(packed: Header | None) -> Search:
+    """How neighbours are looked for; older files don't say."""
+    if packed is None:
+        return Search()
+    return Search(*check_neighbours(packed["method"], packed["recall"], packed["candidates"]))
+
+
+def _unpack_recipe(kind: Any, packed: Header) -> Any:
+    """Whose neighbours: a recipe from what `asdict` made of it."""
+    told = {name: value for name, value in packed.items() if name not in ("kind", "made")}
+    told |= {
+        "k": check_integer(told["k"], "k", low=1),
+        "search": _unpack_search(told.get("search")),
+    }
+    if told.get("weighting", "cosine") not in ("cosine", "uniform"):
+        raise SnapsError(f"'weighting' must be cosine or uniform, got {shown(told['weighting'])}")
+    return kind(**told)
+
+
+def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: int) -> Inputs:
+    n = len(arrays["ids"])
+    graph = Graph(
+        csr_from_arrays(arrays, "adj", "it", (n, n)),
+        features_from_arrays(arrays, "it"),
+        ids=arrays["ids"] if header["named"] else None,
+        directed=True,  # links are listed both ways already, with the weights that each row has
+        weighted=bool(header["weighted"]),
+        self_loops=True,
+    )
+    graph.directed = bool(header["directed"])
+    probs = arrays["probs"]
+    if probs.shape != (n, num_classes) or probs.dtype != np.float64:
+        raise SnapsError(f"'probs' must be numbers ({n}, {num_classes}), got {probs.shape}")
+    check_probs(probs)
+    probs.flags.writeable = False
+    similarity = _unpack_near(arrays, "similarity", n) if "similarity_data" in arrays else None
+    made: dict[Any, Any] = {}
+    for place, recipe in enumerate(header["near"]):
+        kind = {"Similar": Similar, "Context": Context}[recipe["kind"]]
+        key = _unpack_recipe(kind, recipe)
+        matrix, told = _unpack_near(arrays, f"near{place}", n), recipe.get("made")
+        if np.diff(matrix.indptr).max(initial=0) > key.k:
+            raise SnapsError(f"'near{place}' must have at most {key.k} neighbours per node")
+        if told is not None:
+            matrix = SimilarityGraph(matrix)
+            matrix.method, matrix.recall = str(told["method"]), float(told["recall"])
+        made[key] = matrix
+    return Inputs(graph, probs, similarity, made)
+
+
+def _unpack_near(arrays: Mapping[str, np.ndarray], name: str, n: int) -> sp.csr_array:
+    return check_similarity(csr_from_arrays(arrays, name, "it", (n, n)), n, name)

@@ -1,0 +1,291 @@
+"""Who calibrates, who tunes, whose label is known: the label array is cut here, and then dropped.
+
+Everything users say about nodes and classes (positions, masks, ids, names) is translated here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+
+from snaps._checks import check_disjoint, check_integer, check_known, shown
+from snaps._checks.classes import check_groups, encode_labels
+from snaps._checks.ids import check_ids, locate, node_positions
+from snaps._checks.named import align, align_mask
+from snaps._runtime.randomness import TUNE_STREAM, in_order, locate_keys, smallest
+from snaps.conformal.calibration import enough
+from snaps.errors import SnapsError
+from snaps.graph import Graph
+from snaps.scoring.evidence import Evidence, Keys, Labelled
+
+MOST_TUNING_NODES = 500
+
+Kind = TypeVar("Kind", bound=Labelled)
+
+
+def tuning_share(n: int, alpha: Fraction) -> int:
+    """How many of n calibration nodes to spend on tuning; 0 when there are too few.
+
+    Half of them, at most 500, if both halves still give a finite threshold.
+    """
+    share = min(MOST_TUNING_NODES, n // 2)
+    return share if enough(share, alpha) and enough(n - share, alpha) else 0
+
+
+def choose_tuning(keys: Keys, share: int, seed: int) -> np.ndarray:
+    """Places of the nodes that tune among calibration nodes with these keys.
+
+    Chosen with a digest of the whole set: by a node's own hash alone, the nodes left to calibrate
+    would always be the high-hash part of the pool, and test nodes come from all of it.
+    """
+    return smallest(mixed_seed(seed, keys), keys, TUNE_STREAM, share)
+
+
+def mixed_seed(seed: int, keys: Keys) -> int:
+    """A seed that a set of nodes takes part in: another set, another seed."""
+    digest = hashlib.blake2b(np.sort(keys).astype("<u8").tobytes(), digest_size=8).digest()
+    return int(seed) ^ int.from_bytes(digest, "little")
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Which group every node of a graph is in: codes (n,) into names."""
+
+    codes: np.ndarray
+    names: tuple[Any, ...]
+
+    @classmethod
+    def read(cls, groups: Any, graph: Graph, first: tuple[Any, ...] = ()) -> Groups:
+        """From one entry per node, of anything hashable; None where a node has none.
+
+        The names in `first` keep their codes.
+        """
+        values = check_groups(align(groups, graph, "groups"), graph.num_nodes)
+        found = set(values) - set(first)
+        try:
+            names = sorted(found)
+        except Exception:  # of mixed kinds
+            names = sorted(found, key=lambda name: (type(name).__name__, str(name)))
+        names = [*first, *names]
+        code = {name: place for place, name in enumerate(names)}
+        return cls(np.array([code[value] for value in values], np.int64), tuple(names))
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Who does what on one graph.
+
+    Attributes
+    ----------
+    calib : Labelled
+        Nodes that calibrate: their labels live right of the wall.
+    tuning, known : Evidence
+        Nodes whose labels choose parameters, or are evidence about others.
+    reference : array of keys
+        Nodes without labels that are not to be predicted either.
+    classes : array (K,)
+        Names of the classes, in the order of the columns of probabilities.
+    groups : Groups or None
+    named : bool
+        Whether the columns of probabilities had these names, in whatever order.
+    """
+
+    calib: Labelled
+    tuning: Evidence
+    known: Evidence
+    reference: Keys
+    classes: np.ndarray
+    groups: Groups | None = None
+    named: bool = False
+
+    @classmethod
+    def read(
+        cls,
+        graph: Graph,
+        num_classes: int,
+        labels: Any,
+        nodes: Any,
+        *,
+        tune_nodes: Any = None,
+        known_nodes: Any = None,
+        reference: Any = None,
+        groups: Any = None,
+        classes: Any = None,
+        named: bool = False,
+        tune: Fraction | None = None,
+        seed: int = 0,
+        name: str = "nodes",
+    ) -> Roles:
+        """Cut the label array.
+
+        Parameters
+        ----------
+        tune : Fraction, optional
+            The level to tune for, by a part of `nodes`, when no `tune_nodes` are given.
+        name : str
+            What the user calls `nodes`.
+        """
+        ids = graph.ids
+        codes, names = read_labels(graph, labels, num_classes, classes)
+        names.flags.writeable = False
+        calib = read_nodes(graph, nodes, name)
+        check_known(codes, calib, name, ids)
+        tuning = calib[:0]
+        if tune_nodes is not None:
+            tuning = read_nodes(graph, tune_nodes, "tune_nodes")
+            check_known(codes, tuning, "tune_nodes", ids)
+            check_disjoint(tuning, "tune_nodes", calib, f"'{name}'", ids)
+        others = {f"'{name}'": calib}
+        if tuning.size:
+            others["the tuning nodes"] = tuning
+        known = read_nodes(graph, [] if known_nodes is None else known_nodes, "known_nodes", True)
+        check_known(codes, known, "known_nodes", ids)
+        aside = read_nodes(graph, [] if reference is None else reference, "reference", True)
+        for what, other in others.items():
+            check_disjoint(known, "known_nodes", other, what, ids)
+            check_disjoint(aside, "reference", other, what, ids)
+        if tune_nodes is None and tune is not None:
+            share = tuning_share(len(calib), tune)
+            chosen = choose_tuning(graph.keys[calib], share, seed)
+            tuning, calib = calib[chosen], np.delete(calib, chosen)
+
+        def cut(kind: type[Kind], places: np.ndarray) -> Kind:
+            return _cut(kind, graph, codes, places)
+
+        return cls(
+            cut(Labelled, calib),
+            replace(cut(Evidence, tuning), drawn=tune_nodes is None),
+            cut(Evidence, known),
+            graph.keys[aside],
+            names,
+            None if groups is None else Groups.read(groups, graph),
+            named,
+        )
+
+    def again(
+        self,
+        graph: Graph,
+        labels: Any = None,
+        nodes: Any = None,
+        *,
+        groups: Any = None,
+        drop: bool = False,
+        keep: bool = False,
+    ) -> Roles:
+        """The same nodes on another graph, found by id, and more calibration nodes if given.
+
+        Parameters
+        ----------
+        labels, nodes : as for `read`, optional
+            Labels on the new graph; nodes that calibrate beside the old ones.
+        drop : bool
+            Go on without nodes that are gone; otherwise that is an error.
+        keep : bool
+            Whether the thresholds are kept, and with them the groups they are for.
+        """
+        if self.groups is not None and groups is None:
+            raise SnapsError("'groups' must be given for the new graph, as they were to calibrate")
+        again = None
+        if groups is not None:
+            # A kept threshold belongs to a group of before; a new one to the groups there are.
+            names = self.groups.names if keep and self.groups is not None else ()
+            again = Groups.read(groups, graph, names)
+        gone = len(self.reference) - len(locate_keys(graph.keys, self.reference)[1])
+        if gone and not drop:
+            raise SnapsError(
+                f"'graph' must have all {len(self.reference)} reference items, got {gone} missing: "
+                "missing='drop' goes on without them"
+            )
+        calib = _still_here(graph, self.calib, "calibration", drop)
+        tuning = _still_here(graph, self.tuning, "tuning", drop)
+        known = _still_here(graph, self.known, "known", drop)
+        if nodes is not None and labels is None:
+            raise SnapsError("'labels' must be given with 'nodes', got None")
+        if labels is not None and (graph.named or not keep):
+            codes, _ = read_labels(graph, labels, len(self.classes), self.classes)
+            for old in (calib, tuning, known):
+                _check_same(graph, old, codes)
+            if nodes is not None:
+                more = read_nodes(graph, nodes, "nodes")
+                check_known(codes, more, "nodes", graph.ids)
+                for what, keys in (
+                    ("the tuning nodes", tuning.keys),
+                    ("the known nodes", known.keys),
+                    ("the reference", self.reference),
+                ):
+                    places = locate_keys(graph.keys, keys)[0]
+                    check_disjoint(more, "nodes", places, what, graph.ids)
+                both = np.union1d(locate_keys(graph.keys, calib.keys)[0], more)
+                codes = codes.copy()
+                codes[locate_keys(graph.keys, calib.keys)[0]] = calib.labels
+                calib = _cut(Labelled, graph, codes, both)
+        return replace(
+            self,
+            calib=calib,
+            tuning=tuning,
+            known=known,
+            reference=np.intersect1d(self.reference, graph.keys),
+            groups=again,
+        )
+
+
+def read_nodes(graph: Graph, nodes: Any, name: str, empty: bool = False) -> np.ndarray:
+    """Positions of the nodes that a user names: by position, mask or, where they are text, id."""
+    return node_positions(graph.ids, align_mask(nodes, graph, name), name, empty=empty)
+
+
+def read_labels(
+    graph: Graph, labels: Any, num_classes: int, classes: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels as columns of probabilities, -1 where unknown, and the names of the columns."""
+    values = align(labels, graph, "labels", partial=True)
+    return encode_labels(
+        values, num_nodes=graph.num_nodes, num_classes=num_classes, classes=classes
+    )
+
+
+def _cut(kind: type[Kind], graph: Graph, codes: np.ndarray, places: np.ndarray) -> Kind:
+    """Some nodes with their labels, in the order of their keys, read-only."""
+    places = in_order(graph.keys, places)
+    arrays = graph.ids[places], graph.keys[places], codes[places]
+    for array in arrays:
+        array.flags.writeable = False
+    return kind(*arrays)
+
+
+def _still_here(graph: Graph, nodes: Kind, what: str, drop: bool) -> Kind:
+    """Those of some nodes that the graph still has."""
+    _, found = locate_keys(graph.keys, nodes.keys)
+    if len(found) == len(nodes):
+        return nodes
+    gone = np.delete(np.arange(len(nodes)), found)
+    if not drop:
+        raise SnapsError(
+            f"'graph' must have all {len(nodes)} {what} nodes, got {len(gone)} missing (first: "
+            f"{shown(nodes.ids[gone[0]].item())}): missing='drop' (--missing drop) goes on without "
+            "them"
+        )
+    return nodes.some(found)
+
+
+def _check_same(graph: Graph, nodes: Labelled, codes: np.ndarray) -> None:
+    """Labels that are given again must be the old ones."""
+    places, found = locate_keys(graph.keys, nodes.keys)
+    now = codes[places]
+    other = np.flatnonzero((now >= 0) & (now != nodes.labels[found]))
+    if other.size:
+        raise SnapsError(
+            f"'labels' must agree with those calibrated with, got {len(other)} that differ "
+            f"(first: {shown(nodes.ids[found[other[0]]].item())}): calibrate() anew"
+        )
+
+
+def read_node(graph: Graph, node: Any) -> int:
+    """Position of the one node that a user names."""
+    if isinstance(node, str):
+        return int(locate(graph.ids, check_ids([node], "'node'"), "'node'")[0])
+    return check_integer(node, "node", low=0, high=graph.num_nodes - 1)

@@ -1,0 +1,188 @@
+"""What surrounds a node: features in context, and known labels propagated.
+
+Left of the wall: labels come as evidence, and nothing here knows a role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps._runtime.memory import pieces, room
+from snaps._runtime.threads import blocks, single_products
+from snaps.graph import Graph
+
+SUMMARY_SIZE = 128  # columns that sum up the features
+CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
+BLOCK_ROWS, BLOCK_BYTES = 8192, 2**24  # of features that are summed up at a time, about
+ROUNDS = 2  # of subspace iteration
+# Label propagation: the share of a node's mass that comes from its neighbours (the rest is its
+# own start), the most steps, and the change at which it has settled.
+FROM_NEIGHBOURS, STEPS, SETTLED = 0.9, 30, 1e-3
+
+
+def propagate(matrix: sp.csr_array | None, starts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Let mass flow along the rows of a matrix: f = 0.9 W f + 0.1 start, until it settles.
+
+    Stops after 30 steps or when no entry moves by more than 1e-3. Several starts go through the
+    matrix together, each as far as it would alone. What a step leaves is kept in float32.
+    """
+    from snaps._kernels.aggregation import neighbour_mean
+
+    done = list(starts)
+    open_ = list(range(len(done)))
+    for _ in range(STEPS):
+        moved = FROM_NEIGHBOURS * neighbour_mean(matrix, np.hstack([done[i] for i in open_]))
+        still = []
+        for i, flown in zip(open_, np.split(moved, len(open_), axis=1), strict=True):
+            mass = (flown + (1 - FROM_NEIGHBOURS) * starts[i]).astype(np.float32)
+            if np.abs(mass - done[i]).max(initial=0.0) >= SETTLED:
+                still.append(i)
+            done[i] = mass
+        open_ = still
+        if not open_:
+            break
+    return done
+
+
+def propagate_alone(matrix: sp.csr_array | None, start: np.ndarray) -> np.ndarray:
+    """The same for one large start, block by block: no more than two tables beside it."""
+    from snaps._kernels.aggregation import neighbour_mean
+
+    done, moved = start, room(start.shape, np.float32)
+    for step in range(STEPS):
+        change = 0.0
+        for some in pieces(*_sizes(start)):
+            flown = FROM_NEIGHBOURS * neighbour_mean(matrix, done, rows=some)
+            mass = (flown + (1 - FROM_NEIGHBOURS) * start[some]).astype(np.float32)
+            change = max(change, float(np.abs(mass - done[some]).max(initial=0.0)))
+            moved[some] = mass
+        done, moved = moved, room(start.shape, np.float32) if step == 0 else done
+        if change < SETTLED:
+            break
+    return done
+
+
+def _sizes(table: np.ndarray) -> tuple[int, int]:
+    """Rows, and the bytes of each."""
+    return len(table), table.shape[1] * table.itemsize
+
+
+def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
+    """The features in the basis of their leading singular vectors, rare words weighted up.
+
+    Unit rows. Summed up in the order of the ids, by one thread, in blocks that depend on the number
+    of columns alone: neither the order of the nodes, nor threads, nor memory can change a bit.
+    """
+    assert graph.features is not None
+    features, (n, d) = graph.features, graph.features.shape
+    rarity = _rarity(features)
+
+    def rows(places: np.ndarray) -> Any:
+        return _weighted(features[places], rarity)
+
+    with single_products():
+        parts = blocks(np.argsort(graph.keys, kind="stable"), _block_rows(features))
+        basis = None if d <= size else _leading(rows, parts, d, min(size + 8, n, d), size)
+        out = room((n, d if basis is None else basis.shape[1]))
+        for some in parts:
+            table = rows(some)
+            if basis is not None:
+                table = table @ basis
+            out[some] = unit_rows(table.toarray() if sp.issparse(table) else table)
+    return out
+
+
+def context_features(adjacency: sp.csr_array, table: np.ndarray) -> np.ndarray:
+    """What a node is about and what its neighbours are about, side by side.
+
+    `table` sums up the features; its leading columns are averaged over the links, and both halves
+    scaled to unit rows. Two nodes whose rows are close have similar features in similar
+    surroundings.
+    """
+    from snaps._kernels.aggregation import neighbour_mean
+
+    n, width = len(table), min(table.shape[1], CONTEXT_SIZE)
+    own, out = room((n, width)), room((n, 2 * width), np.float32)
+    for some in pieces(*_sizes(own)):
+        own[some] = unit_rows(np.ascontiguousarray(table[some, :width]))
+    for some in pieces(*_sizes(own)):
+        out[some, :width] = own[some]
+        out[some, width:] = unit_rows(neighbour_mean(adjacency, own, rows=some))
+    return out
+
+
+def _leading(
+    rows: Callable[[np.ndarray], Any], parts: list[np.ndarray], d: int, wide: int, size: int
+) -> np.ndarray:
+    """What takes rows to the basis of their leading singular vectors, by subspace iteration."""
+
+    def through(basis: np.ndarray) -> np.ndarray:
+        out = np.zeros_like(basis)
+        for some in parts:
+            table = rows(some)
+            out += table.T @ (table @ basis)
+        return out
+
+    basis = np.random.default_rng(0).standard_normal((d, wide))
+    for _ in range(ROUNDS):
+        basis = np.linalg.qr(through(basis))[0]
+    # The table times the basis is tall; what makes its columns orthonormal is small.
+    seen = through(basis)
+    squares, turn = np.linalg.eigh(basis.T @ seen)
+    turn = turn / np.sqrt(np.maximum(squares, max(1e-12 * squares[-1], 1e-200)))
+    left, values, _ = np.linalg.svd((seen @ turn).T, full_matrices=False)
+    return basis @ turn @ (left * values)[:, :size]
+
+
+def _block_rows(features: Any) -> int:
+    """Rows of a block: few if they are wide, but worth the table of all columns that each adds."""
+    d = features.shape[1]
+    if sp.issparse(features):
+        return max(BLOCK_ROWS, d // 8)
+    return min(max(BLOCK_BYTES // (8 * d), 256), BLOCK_ROWS)
+
+
+def _rarity(features: Any) -> np.ndarray | None:
+    """What the columns of sparse features count: the logarithm of their rarity."""
+    if not sp.issparse(features):
+        return None
+    n, d = features.shape
+    some = pieces(features.nnz, 8)  # which are counted as 64-bit integers
+    counts = sum((np.bincount(features.indices[part], minlength=d) for part in some), np.zeros(d))
+    return np.log((1 + n) / (1 + counts))
+
+
+def _weighted(features: Any, rarity: np.ndarray | None) -> Any:
+    """Unit rows; in sparse ones columns are weighted."""
+    if rarity is None:
+        return unit_rows(np.asarray(features, np.float64))
+    n, d = features.shape
+    counts = np.diff(features.indptr)
+    values = np.asarray(features.data, np.float64)
+    filled = np.flatnonzero(counts)
+    tops = np.ones(n)
+    tops[filled] = np.maximum.reduceat(np.abs(values), features.indptr[filled])
+    values = np.ldexp(values, np.repeat(_exponents(tops), counts))
+    squares = sp.csr_array((values**2, features.indices, features.indptr), shape=(n, d)).sum(axis=1)
+    norms = np.sqrt(np.where(squares > 0, squares, 1.0))
+    data = values / np.repeat(norms, counts) * rarity[features.indices]
+    return sp.csr_array((data, features.indices, features.indptr), shape=(n, d))
+
+
+def _exponents(tops: np.ndarray) -> np.ndarray:
+    """Powers of two that bring rows with these largest values to where squares don't overflow."""
+    extreme = (tops > 2.0**250) | ((tops > 0) & (tops < 2.0**-250))
+    return np.where(extreme, -np.frexp(tops)[1], 0)
+
+
+def unit_rows(table: np.ndarray) -> np.ndarray:
+    """Rows of length one; those of zeros stay."""
+    exponents = _exponents(np.abs(table).max(axis=1, initial=0.0))
+    if exponents.any():
+        table = np.ldexp(table, exponents[:, None])
+    norms = np.linalg.norm(table, axis=1, keepdims=True)
+    return table / np.where(norms > 0, norms, 1.0)

@@ -1,0 +1,490 @@
+"""The local engine: what is known of every node without labels, and all that can be made of it.
+
+Left of the wall: labels come as evidence, inside the parts that name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps._checks import OFF_ONE, calm, check_flag, check_probs, has, to_numpy
+from snaps._checks.matrices import check_similarity
+from snaps._checks.named import align_table, row_ids
+from snaps._runtime.memory import is_large, pieces, room, taken
+from snaps._runtime.progress import stage
+from snaps._runtime.randomness import SHARES_STREAM, locate_keys, smallest
+from snaps.errors import SnapsError, warn
+from snaps.graph import Graph
+from snaps.scores import LIBRARY, THR, Score, is_moderate, score_table
+from snaps.scoring.context import context_features, propagate, propagate_alone, summary
+from snaps.scoring.evidence import Evidence, Keys
+from snaps.scoring.parts import (
+    Array,
+    Averaged,
+    Basis,
+    Beliefs,
+    Context,
+    FittedScorer,
+    Links,
+    Mean,
+    Over,
+    Own,
+    Part,
+    Probs,
+    Propagated,
+    Regressed,
+    Ridge,
+    Similar,
+    Summary,
+)
+from snaps.scoring.regression import fit_in_context, guess_everywhere
+from snaps.search.update import extend
+from snaps.similarity import similarity_graph
+
+Recipe = Part | Over | Basis
+Made = Mapping[Recipe, Any]
+
+
+class Inputs:
+    """Graph, probabilities, and the similarity graph if the user brought one; never changed.
+
+    What is made of them is memoised by its recipe, which names all that it depends on: whoever
+    asks for the same thing gets the same table, and no key can be stale.
+
+    Attributes
+    ----------
+    graph : Graph
+    probs : array (n, K)
+    similarity : csr_array or None
+        The user's; it then stands for every `Similar`.
+    keys : uint64 array (n,)
+    has : frozenset of str
+        What there is: features, and links, similar, context to average over.
+    large : bool
+        Whether tables are made in blocks.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        probs: Array,
+        similarity: sp.csr_array | None = None,
+        made: Made = MappingProxyType({}),
+    ):
+        self.graph = graph
+        self.probs = probs
+        self.similarity = similarity
+        self.num_nodes, self.num_classes = probs.shape
+        self.keys: Keys = graph.keys
+        self._made: dict[Any, Any] = dict(made)
+        self.large = is_large(probs.shape)
+        self._scored: tuple[FittedScorer, Array] | None = None
+        self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
+        held = {type(recipe) for recipe in made}
+        featured, linked = graph.features is not None, graph.adjacency.nnz > 0
+        there = {
+            "features": featured,
+            "links": linked,
+            "similar": similarity is not None or featured or Similar in held,
+            "context": (featured and linked) or Context in held,
+        }
+        self.has = frozenset(name for name, yes in there.items() if yes)
+
+    @classmethod
+    def read(
+        cls,
+        graph: Graph | None,
+        probs: Any,
+        similarity: Any = None,
+        *,
+        logits: bool = False,
+        classes: Any = None,
+    ) -> Inputs:
+        """Check what a user passes; without a graph, one without edges.
+
+        A table of probabilities is matched by name: its rows to the nodes' ids, and its columns to
+        the classes.
+        """
+        if graph is not None and not isinstance(graph, Graph):
+            hint = ": snaps.Graph.from_pyg(data) makes one" if has(graph, "edge_index") else ""
+            raise SnapsError(f"'graph' must be a snaps.Graph, got {type(graph).__name__}{hint}")
+        ids = row_ids(probs, "probs") if graph is None else None
+        if ids is not None:
+            graph = Graph(None, num_nodes=len(ids), ids=ids)
+        probs = align_table(probs, graph, classes)
+        n = None if graph is None else graph.num_nodes
+        table = check_probs(probs, num_nodes=n, logits=check_flag(logits, "logits"))
+        table.flags.writeable = False
+        if logits:
+            _warn_softened(to_numpy(probs, "probs"))
+        if graph is None:
+            graph = Graph(None, num_nodes=len(table))
+        given = None if similarity is None else check_similarity(similarity, len(table))
+        return cls(graph, table, given)
+
+    def holding(self, made: Made) -> Inputs:
+        """The same inputs with results at hand, by recipe."""
+        copy = Inputs(self.graph, self.probs, self.similarity, {**self._made, **made})
+        copy._held = dict(self._held)
+        return copy
+
+    def following(self, old: Inputs) -> Inputs:
+        """The same inputs with the similarity graphs of older ones, brought up to date.
+
+        Exact, and faster than a search from scratch while few nodes are new or changed.
+        """
+        ours, theirs = self.graph.features, old.graph.features
+        if self.similarity is not None or ours is None or theirs is None:
+            return self
+        with stage("similarity"):
+            made = {
+                recipe: extend(near, theirs, old.keys, ours, self.keys, recipe.k)
+                for recipe, near in old.made(Similar).items()
+                if recipe.weighting == "cosine"
+                and old.similarity is None
+                and recipe.k < self.num_nodes
+                and _extends(recipe, near)
+            }
+        return self.holding(made)
+
+    def made(self, *kinds: type) -> dict[Any, Any]:
+        """What was made so far of these kinds of recipe."""
+        return {recipe: result for recipe, result in self._made.items() if type(recipe) in kinds}
+
+    # -- making ---------------------------------------------------------------------------------
+
+    def get(self, recipe: Recipe) -> Any:
+        """A table (n, K), or a matrix (n, n) or None; made on the first call."""
+        key = self._key(recipe)
+        if key not in self._made:
+            self._made[key] = self._make(recipe)
+        return self._made[key]
+
+    def _key(self, recipe: Recipe) -> Any:
+        score = _score_of(recipe)
+        if score is None or type(score) in LIBRARY:
+            return recipe
+        # Equality of a user's score may not see all that it holds: it is known by itself.
+        self._held[id(score)] = score
+        return id(score), _without(recipe)
+
+    @calm
+    def _make(self, recipe: Recipe) -> Any:
+        match recipe:
+            case Probs():
+                return self.probs
+            case Own() | Mean():
+                self._prepare(recipe)
+                return self._in_blocks(lambda some: self._fresh(recipe, some, {}))
+            case Averaged(of):
+                self._prepare(of)
+                kind = np.float32 if self._is_usual(of) else np.float64
+                return self._in_blocks(lambda some: self._block(of, some, {}), kind)
+            case Beliefs(evidence):
+                return with_certainty(self.probs.copy(), self.keys, evidence)
+            case Propagated(over, evidence):
+                return self._propagated(over, [evidence])[0]
+            case Regressed(k, evidence, _, search):
+                model = self.get(Ridge(k, evidence, search))
+                return guess_everywhere(self, Context(k, search), model.coefficients)
+            case Ridge(k, evidence, search):
+                return fit_in_context(self, Context(k, search), evidence)
+            case Summary():
+                return summary(self.graph)
+            case Links():
+                return self.graph.adjacency
+            case Similar():
+                return self._similar(recipe)
+            case Context(k, search):
+                if "context" not in self.has:
+                    return None
+                with stage("similarity"):
+                    table = context_features(self.graph.adjacency, self.get(Summary()))
+                    return similarity_graph(table, k, ids=self.keys, **vars(search))
+
+    def _prepare(self, part: Part) -> None:
+        """Make what blocks of a part read of all nodes, before the first block."""
+        while isinstance(part, Mean):
+            if self.get(part.over) is not None:
+                self.get(Averaged(part.of))
+            part = part.of
+        if not isinstance(part, (Own, Beliefs)):
+            self.get(part)
+
+    def _block(self, part: Part, some: slice, known: dict[Any, Array]) -> Array:
+        """Successive rows of a part; those of a large graph are made without all others.
+
+        `known` has those rows of other parts, by key, and gets these.
+        """
+        key = self._key(part)
+        if not self.large or key in self._made:
+            return np.asarray(self.get(part)[some], np.float64)
+        if key not in known:
+            known[key] = self._fresh(part, some, known)
+        return known[key]
+
+    def _fresh(self, part: Part, some: slice, known: dict[Any, Array]) -> Array:
+        from snaps._kernels.aggregation import neighbour_mean
+
+        match part:
+            case Own(score, seed):
+                return score_table(score, self.probs[some], self.keys[some], seed)
+            case Beliefs(evidence):
+                return with_certainty(self.probs[some].copy(), self.keys[some], evidence)
+            case Mean(over, of):
+                own, matrix, exact = self._block(of, some, known), self.get(over), self._exact(part)
+                if matrix is None:
+                    return own
+                return neighbour_mean(matrix, self.get(Averaged(of)), own, some, exact=exact)
+        return np.asarray(self.get(part)[some], np.float64)
+
+    def _exact(self, mean: Mean) -> bool:
+        """Whether to sum exactly: over links, which other engines list in other orders.
+
+        Weights of links and some scores may be of any size, and are summed as usual.
+        """
+        return isinstance(mean.over, Links) and not self.graph.weighted and self._is_usual(mean)
+
+    def _is_usual(self, part: Part) -> bool:
+        """Whether a table holds numbers around one: probabilities, and scores of moderate size."""
+        score = _score_of(part)
+        return score is None or is_moderate(score, self.num_classes)
+
+    @stage("similarity")
+    def _similar(self, recipe: Similar) -> sp.csr_array | None:
+        if self.similarity is not None or self.graph.features is None:
+            return self.similarity
+        if recipe.weighting == "uniform":
+            near = self.get(replace(recipe, weighting="cosine")).copy()
+            near.data[:] = 1
+            return near
+        return similarity_graph(self.graph.features, recipe.k, ids=self.keys, **vars(recipe.search))
+
+    def _propagated(self, over: Over, evidence: Sequence[Evidence]) -> list[Array]:
+        """Several sets of known labels, propagated together."""
+        matrix = self.get(over)
+        with stage("propagation"):
+            if self.large:
+                (each,) = evidence
+                start = room(self.probs.shape, np.float32)
+                start[:] = 0
+                return [propagate_alone(matrix, with_certainty(start, self.keys, each))]
+            zeros = (np.zeros_like(self.probs, np.float32) for _ in evidence)
+            starts = map(with_certainty, zeros, repeat(self.keys), evidence)
+            return [np.asarray(done, np.float64) for done in propagate(matrix, list(starts))]
+
+    def mean_of(self, table: Array, over: Over) -> Array:
+        """The mean of a table over neighbours, for all nodes."""
+        from snaps._kernels.aggregation import neighbour_mean
+
+        matrix = self.get(over)
+        if matrix is None:
+            return table
+        out = room(table.shape)
+        for some in pieces(len(table), 8 * table.shape[1]):
+            out[some] = neighbour_mean(matrix, table, rows=some)
+        return out
+
+    def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
+        """A table whose rows depend on themselves alone, made block by block if it is large."""
+        with stage("scores"):
+            if not self.large:
+                return np.asarray(make(slice(0, self.num_nodes)), kind)
+            out = room(self.probs.shape, kind)
+            for some in pieces(self.num_nodes, 8 * self.num_classes):
+                out[some] = make(some)
+            return out
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def positions(self, keys: Keys) -> Array:
+        """Where the nodes with these keys stand, those that are here."""
+        return locate_keys(self.keys, keys)[0]
+
+    def others(self, but: Keys, seed: int, count: int) -> Keys:
+        """The keys of so many random nodes that are not among some, in ascending order."""
+        keys = np.sort(self.keys[~np.isin(self.keys, but)])
+        return keys[smallest(seed, keys, SHARES_STREAM, count)]
+
+    @stage("scores")
+    @calm
+    def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
+        """Each part at its own nodes, (m, K).
+
+        What depends on evidence is asked for once, at few nodes: only those rows are made.
+        """
+        flowing = self._flowing(asks)
+        return [
+            np.asarray(
+                flowing[i] if i in flowing else self._rows(part, self.positions(keys)), np.float64
+            )
+            for i, (part, keys) in enumerate(asks)
+        ]
+
+    def _flowing(self, asks: Sequence[tuple[Part, Keys]]) -> dict[int, Array]:
+        """Rows of the propagated parts, by their place among the asks.
+
+        Several over the same edges go together, as many as a block holds.
+        """
+        out: dict[int, Array] = {}
+        flows = [(i, part) for i, (part, _) in enumerate(asks) if isinstance(part, Propagated)]
+        for over in () if self.large else dict.fromkeys(part.over for _, part in flows):
+            same = [(i, part.evidence) for i, part in flows if part.over == over]
+            for some in pieces(len(same), 4 * self.probs.size) if len(same) > 1 else ():
+                tables = self._propagated(over, [evidence for _, evidence in same[some]])
+                for (i, _), table in zip(same[some], tables, strict=True):
+                    out[i] = table[self.positions(asks[i][1])]
+        return out
+
+    def _rows(self, part: Part, places: Array) -> Array:
+        match part:
+            case Beliefs(evidence):
+                return with_certainty(self.probs[places], self.keys[places], evidence)
+            case Own(score, seed) if self.large:
+                return score_table(score, self.probs[places], self.keys[places], seed)
+            case Mean(over, of) if _evidence_of(of) is not None:
+                exact = self._exact(part)
+                return self.mean_rows(
+                    over, lambda some: self._rows(of, some), places, exact, np.float32
+                )
+            case Mean() if self.large:
+                return self._means(part, places)
+            case Propagated(over, evidence) if self.large and part not in self._made:
+                return self._propagated(over, [evidence])[0][places]
+            case Regressed(k, evidence, True, search):
+                _, found = locate_keys(self.keys[places], evidence.keys)
+                return self.get(Ridge(k, evidence, search)).left_out[found]
+        return self.get(part)[places]
+
+    def mean_rows(
+        self,
+        over: Over,
+        rows: Callable[[Array], Array],
+        places: Array,
+        exact: bool = False,
+        kind: Any = np.float64,
+    ) -> Array:
+        """The mean over neighbours at some places, of a table that is made where it is needed."""
+        from snaps._kernels.aggregation import neighbour_mean_at
+
+        matrix = self.get(over)
+        if matrix is None:
+            return rows(places)
+        return neighbour_mean_at(matrix, rows, places, kind, exact=exact)
+
+    def _means(self, mean: Mean, places: Array) -> Array:
+        """The mean over neighbours at some places, of a table that is there."""
+        from snaps._kernels.aggregation import neighbour_mean
+
+        own, matrix = self._rows(mean.of, places), self.get(mean.over)
+        if matrix is None:
+            return own
+        table = self.get(Averaged(mean.of))
+        return neighbour_mean(matrix[places], table, own, exact=self._exact(mean))
+
+    @stage("scores")
+    @calm
+    def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
+        """Scores (m, K) of some nodes, by default of all."""
+        # What weighs nothing need not be there.
+        parts = {
+            name: part
+            for name, part in scorer.parts.items()
+            if name == "own" or scorer.weights[name]
+        }
+        if nodes is None or 2 * len(nodes) > self.num_nodes:
+            # Most rows are sooner combined and then taken than taken from each table.
+            scores = self._scores(scorer, parts)
+            scores = scores if nodes is None else self._taken(scores, nodes)
+        else:
+            few = {name: self._few(part, nodes) for name, part in parts.items()}
+            scores = scorer.combine(few, self.keys[nodes])
+        if not all(np.isfinite(scores[some]).all() for some in pieces(len(scores), 8)):
+            raise SnapsError(
+                f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "
+                "with scores beyond all numbers"
+            )
+        return scores
+
+    def _taken(self, table: Array, nodes: Array) -> Array:
+        """Some rows of a table."""
+        if not self.large:
+            return table.take(nodes, axis=0)
+        return taken(table, nodes)
+
+    def _few(self, part: Part, nodes: Array) -> Array:
+        """A part at few nodes; of a large graph, without those of all others."""
+        if self.large and isinstance(part, (Own, Mean)):
+            return self._rows(part, nodes) if isinstance(part, Own) else self._means(part, nodes)
+        return np.asarray(self.get(part).take(nodes, axis=0), np.float64)
+
+    def _scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
+        """All scores; those of a large graph are made once, and without tables of means."""
+        if not self.large:
+            tables = {name: self.get(part) for name, part in parts.items()}
+            with stage("scores"):
+                return scorer.combine(tables, self.keys)
+        scored = self._scored  # which another thread may replace
+        if scored is None or scored[0] is not scorer:
+            table = self._combined(scorer, parts)
+            table.flags.writeable = False
+            self._scored = scored = scorer, table
+        return scored[1]
+
+    def _combined(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
+        for part in parts.values():
+            self._prepare(part)
+
+        def combine(some: slice) -> Array:
+            known: dict[Any, Array] = {}
+            rows = {name: self._block(part, some, known) for name, part in parts.items()}
+            return scorer.combine(rows, self.keys[some])
+
+        return self._in_blocks(combine)
+
+
+def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
+    """A table of nodes with these keys, the rows of known ones replaced by certainty; in place."""
+    places, found = locate_keys(keys, evidence.keys)
+    table[places] = 0
+    table[places, evidence.labels[found]] = 1
+    return table
+
+
+def _extends(recipe: Similar, near: sp.csr_array) -> bool:
+    """Whether a similarity graph holds all that an update needs: the true neighbours among all."""
+    return recipe.search.candidates is None and getattr(near, "method", "exact") == "exact"
+
+
+def _score_of(recipe: Recipe) -> Score | None:
+    """The basic score that a table is made with, if any."""
+    while isinstance(recipe, (Mean, Averaged)):
+        recipe = recipe.of
+    return recipe.score if isinstance(recipe, Own) else None
+
+
+def _evidence_of(part: Part) -> Evidence | None:
+    """The labels that a table is made with, if any."""
+    while isinstance(part, Mean):
+        part = part.of
+    return part.evidence if isinstance(part, Beliefs) else None
+
+
+def _without(recipe: Any) -> Any:
+    """A recipe with its score left out, for keys that name the score otherwise."""
+    if isinstance(recipe, (Mean, Averaged)):
+        return replace(recipe, of=_without(recipe.of))
+    return replace(recipe, score=THR())
+
+
+def _warn_softened(table: Array) -> None:
+    """Say so when what is given as logits looks like probabilities already."""
+    if table.min() >= 0 and (np.abs(table.sum(axis=1, dtype=np.float64) - 1) <= OFF_ONE).all():
+        warn("'probs' already sum to 1 in each row: logits=True softens them once more")

@@ -1,0 +1,195 @@
+"""The left layer's plain scorer: s^ = (1 - lam - mu) S + lam As S + mu A S.
+
+`Mixing` chooses lam and mu (and the score's own parameters) by the size of the sets on the tuning
+nodes. Their labels never calibrate, which is why tuning costs no validity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from snaps._checks.evidence import check_evidence
+from snaps._runtime.progress import stage
+from snaps._runtime.randomness import RESAMPLE_STREAM, hashes, uniforms
+from snaps.conformal.calibration import conformal_rank
+from snaps.scores import Score, warn_untuned
+from snaps.scoring.evidence import Evidence, Keys
+from snaps.scoring.parts import Array, Engine, Links, Mean, Own, Part, Probs, Similar
+
+_STEPS = 20  # weights move in steps of 1/20 = 0.05
+# The minimum over the grid is noise on a flat surface. The mean of the minima of this many
+# resamples of the tuning nodes, and of the fallback with the weight of so many nodes, is calmer.
+RESAMPLES, FALLBACK_NODES = 24, 50
+
+Pair = tuple[float, float]  # (lam, mu)
+
+
+SNAPS_GRID: tuple[Pair, ...] = tuple(
+    (lam / _STEPS, (total - lam) / _STEPS)
+    for total in range(_STEPS + 1)
+    for lam in range(total + 1)
+)
+"""(lam, mu) with lam + mu <= 1, from the least aggregation to the most: 231 pairs."""
+
+DAPS_GRID: tuple[Pair, ...] = tuple((0.0, mu / _STEPS) for mu in range(_STEPS))
+"""(0, mu) with mu = 0, 0.05, ..., 0.95."""
+
+ETA_GRID: tuple[Pair, ...] = tuple((eta / _STEPS, 0.0) for eta in range(_STEPS + 1))
+"""(eta, 0) with eta = 0, 0.05, ..., 1."""
+
+
+def mixing_weights(lam: Any, mu: Any) -> dict[str, Any]:
+    """What each part weighs in s^ = (1 - lam - mu) S + lam As S + mu A S; numbers or arrays."""
+    return {"own": 1.0 - (lam + mu), "similar": lam, "linked": mu}
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Scores averaged over neighbours, before the weights are chosen.
+
+    Attributes
+    ----------
+    score : Score
+        The basic score S.
+    seed : int
+        Of its draws.
+    similar : Similar, optional
+        Whose mean lam weighs.
+    linked : Links, optional
+        Whose mean mu weighs.
+    grid : pairs (lam, mu)
+        To choose from, in order of preference among equals; a single pair is fixed.
+    fallback : pair
+        What to take when there are too few nodes to tune on, and to lean to when there are few.
+    averaged : bool
+        Average the best pairs of resamples of the tuning nodes; else take the best pair.
+    """
+
+    score: Score
+    seed: int
+    similar: Similar | None = None
+    linked: Links | None = None
+    grid: tuple[Pair, ...] = ((0.0, 0.0),)
+    fallback: Pair = (0.0, 0.0)
+    averaged: bool = True
+
+    @property
+    def needs_tuning(self) -> bool:
+        """Whether anything is left to be chosen on tuning nodes."""
+        return self.score.needs_tuning or len(self.grid) > 1
+
+    def fit(
+        self, engine: Engine, tuning: Evidence, known: Evidence, alphas: Sequence[Fraction]
+    ) -> list[FittedMixing]:
+        """Choose the score's parameters, then the weights, for each level; `known` is not used."""
+        check_evidence(tuning, known)
+        return [self._fit(engine, tuning, alpha) for alpha in alphas]
+
+    def _fit(self, engine: Engine, tuning: Evidence, alpha: Fraction) -> FittedMixing:
+        score = self.score
+        if score.needs_tuning:
+            (probs,) = engine.rows([(Probs(), tuning.keys)])
+            score = score.tune(probs, tuning, alpha, self.seed)
+        fitted = FittedMixing(score, self.seed, self.similar, self.linked, *self.grid[0])
+        if len(self.grid) == 1:
+            return fitted
+        rows = engine.rows([(part, tuning.keys) for part in fitted.parts.values()])
+        n = len(tuning.keys)
+        rank = conformal_rank(n, alpha)
+        if rank > n:
+            lam, mu = self.fallback
+            warn_untuned(n, f"lam={lam:.3g}, mu={mu:.3g}")
+            return replace(fitted, lam=lam, mu=mu)
+        lam, mu = self._choose(fitted.parts, rows, tuning, rank)
+        fitted = replace(fitted, lam=lam, mu=mu)
+        scores = fitted.combine(dict(zip(fitted.parts, rows, strict=True)), tuning.keys)
+        return replace(fitted, tuning_scores=scores[np.arange(n), tuning.labels])
+
+    def _choose(self, names: Iterable[str], rows: list[Array], tuning: Evidence, rank: int) -> Pair:
+        """The first pair of the grid with the smallest sets; averaged, that of many resamples."""
+        from snaps._kernels.splitting import mixed_sizes
+
+        n, grid = len(tuning.keys), np.array(self.grid)
+        samples = None
+        if self.averaged:
+            draws = uniforms(0, hashes(self.seed, tuning.keys, RESAMPLE_STREAM), RESAMPLES)
+            samples = (draws.T * n).astype(np.int64)
+        with stage("tuning"):
+            mixtures = _mixtures(names, grid)
+            sizes = mixed_sizes(np.stack(rows), tuning.labels, mixtures, rank, samples)
+        if not self.averaged:
+            return self.grid[int(np.argmin(sizes))]
+        best = grid[np.argmin(sizes, axis=0)]
+        share = n / (n + FALLBACK_NODES)
+        lam, mu = share * best.mean(axis=0) + (1 - share) * np.array(self.fallback)
+        return round(float(lam), 4), round(float(mu), 4)
+
+    def tuning_sizes(
+        self, engine: Engine, tuning: Evidence, alpha: Fraction, fitted: FittedMixing
+    ) -> Array | None:
+        """Labels in all sets of the tuning nodes, for each pair of the grid and the fitted one.
+
+        None when there are too few of them to tell.
+        """
+        from snaps._kernels.splitting import mixed_sizes
+
+        rank = conformal_rank(len(tuning), alpha)
+        if rank > len(tuning):
+            return None
+        rows = engine.rows([(part, tuning.keys) for part in fitted.parts.values()])
+        pairs = np.array([*self.grid, (fitted.lam, fitted.mu)])
+        table = _mixtures(fitted.parts, pairs)
+        return mixed_sizes(np.stack(rows), tuning.labels, table, rank)[:, 0]
+
+
+def _mixtures(names: Iterable[str], pairs: Array) -> Array:
+    """What each part weighs (pairs, parts)."""
+    weights = mixing_weights(*pairs.T)
+    return np.stack([weights[name] for name in names], axis=1)
+
+
+@dataclass(frozen=True)
+class FittedMixing:
+    """`Mixing` with everything chosen, and the scores of the tuning nodes' labels."""
+
+    score: Score
+    seed: int
+    similar: Similar | None
+    linked: Links | None
+    lam: float
+    mu: float
+    tuning_scores: Array | None = field(default=None, compare=False, repr=False)
+
+    parts: Mapping[str, Part] = field(init=False, compare=False, repr=False)
+    weights: Mapping[str, float] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        own, weights = Own(self.score, self.seed), mixing_weights(self.lam, self.mu)
+        parts: dict[str, Part] = {"own": own}
+        if self.similar is not None:
+            parts["similar"] = Mean(self.similar, own)
+        if self.linked is not None:
+            parts["linked"] = Mean(self.linked, own)
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "weights", {name: weights[name] for name in parts})
+
+    def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:
+        """The weighted sum."""
+        mixed = self.weights["own"] * rows["own"]
+        for name, weight in self.weights.items():
+            if weight and name != "own":
+                mixed += weight * rows[name]
+        return mixed
+
+    def shown(self, name: str, rows: Array) -> Array:
+        """Scores are shown as they are."""
+        return rows
+
+    def shift(self, name: str, own: Array, other: Array, share: float, mean: Array) -> Array:
+        """What a neighbour added to each label's score: weight * (its score - the own score)."""
+        return self.weights[name] * share * (other - own)

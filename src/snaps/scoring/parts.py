@@ -1,0 +1,194 @@
+"""The words of the left layer: parts, engines, scorers.
+
+A *part* is a recipe for a table (n, K), plain data that names all it depends on. A *scorer* says
+which parts it needs, is fitted on the parts' rows of tuning nodes, and combines rows into scores.
+Whoever makes parts over all nodes is an *engine*.
+
+All of them stand left of the wall: they take labels as `Evidence` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+
+from snaps.scores import Score
+from snaps.scoring.evidence import Evidence, Keys
+
+Array = np.ndarray
+
+
+# -- whose rows a mean is over -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Links:
+    """The linked nodes."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """How neighbours are looked for; see `similarity_graph`."""
+
+    method: str = "auto"
+    recall: float = 0.95
+    candidates: int | None = None
+
+
+@dataclass(frozen=True)
+class Similar:
+    """The k nodes with the most similar features."""
+
+    k: int
+    weighting: str = "cosine"  # or "uniform"
+    search: Search = Search()
+
+
+@dataclass(frozen=True)
+class Context:
+    """The k nodes with the most similar features and surroundings."""
+
+    k: int
+    search: Search = Search()
+
+
+Over = Links | Similar | Context
+
+# -- tables (n, K) -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Probs:
+    """The classifier's probabilities."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """A basic score of every node and label."""
+
+    score: Score
+    seed: int
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """The probabilities, with known labels in place of guesses."""
+
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The weighted mean over neighbours; a node without any has its own row."""
+
+    over: Over
+    of: Part
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """Known labels, propagated: the mass of each label that reaches a node."""
+
+    over: Over
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Regressed:
+    """Labels as a linear model guesses them from features in context, fitted on the evidence."""
+
+    k: int
+    evidence: Evidence
+    left_out: bool = False  # the rows of evidence nodes are then made without their own labels
+    search: Search = Search()
+
+
+Part = Probs | Own | Beliefs | Mean | Propagated | Regressed
+
+# -- what tables are made of ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The features, summed up in few columns."""
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """The linear model behind `Regressed`."""
+
+    k: int
+    evidence: Evidence
+    search: Search = Search()
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """A table as means read it: in single precision, half of what they have to fetch."""
+
+    of: Part
+
+
+Basis = Summary | Ridge | Averaged
+
+
+# -- who makes tables, and who combines them -----------------------------------------------------
+
+
+class Engine(Protocol):
+    """Makes parts over all nodes; fitting and combining are the same code for every engine."""
+
+    num_classes: int
+    has: frozenset[str]
+    """What there is: features, and links, similar, context to average over."""
+
+    def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
+        """Each part at its own nodes, (m, K)."""
+
+    def others(self, but: Keys, seed: int, count: int) -> Keys:
+        """The keys of so many random nodes that are not among some, in ascending order."""
+
+
+class FittedScorer(Protocol):
+    """Parameters, and evidence by key; no table, no graph."""
+
+    @property
+    def score(self) -> Score: ...
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """What it combines."""
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """What each part weighs."""
+
+    @property
+    def tuning_scores(self) -> Array | None:
+        """Scores of the tuning nodes' labels, none by a fit that saw it; None if none tuned."""
+
+    def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:
+        """Scores (m, K) from m rows of each part; row by row."""
+
+    def shown(self, name: str, rows: Array) -> Array:
+        """A part's rows as they enter the combination, for explanations."""
+
+    def shift(self, name: str, own: Array, other: Array, share: float, mean: Array) -> Array:
+        """What a neighbour with this share of a mean moved, for explanations."""
+
+
+class Scorer(Protocol):
+    """A method before its fit."""
+
+    @property
+    def needs_tuning(self) -> bool:
+        """Whether anything is left to be chosen on tuning nodes."""
+
+    def fit(
+        self, engine: Engine, tuning: Evidence, known: Evidence, alphas: Sequence[Fraction]
+    ) -> list[Any]:
+        """One fitted scorer per level; what knows no level is fitted once."""

@@ -1,0 +1,358 @@
+"""The loops behind `similarity_graph`. They know arrays, nothing of the API above them.
+
+Rows of features come as CSR arrays (`ptr`, `cols`, `vals`); a dense matrix is the same with an
+empty `cols`. The best neighbours found so far lie in `sims` and `nodes` (n, k), best first,
+`counts` of them valid. Approximate cosines in float32 rule out most candidates. Whoever could be
+among the best in spite of their error is compared by the cosine proper: its dot product adds the
+terms one by one in column order, in float64, so that neither the path, blocks, threads nor the
+order of the nodes can change a bit. Threads are the caller's: each takes rows of its own.
+
+A search looks for the best candidates of some rows. An update also asks the other way round: for
+which candidates may such a row be among the best? `wanted` has the cosine that each must see
+(empty: nobody asks), and the answer is offers: arrays of to whom, who, and their dot product.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from snaps._kernels import hashing
+from snaps._kernels.compiling import loop, njit
+
+_mix = njit(inline="always")(hashing.mix)
+_GOLDEN = hashing.GOLDEN
+
+STEP = 64  # candidates that one vectorised test rules out at a time
+UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
+FEW = 2  # a row that takes fewer steps than candidates / FEW keeps a list of those it meets
+TINY = 1e-30  # smaller cosines count as zero: float32 could lose them
+
+
+def no_neighbours(n, k):
+    """Room for k neighbours of each node: their cosines, who they are, how many."""
+    return np.empty((n, k)), np.empty((n, k), np.int32), np.zeros(n, np.int64)
+
+
+@loop
+def row_sizes(ptr, vals):
+    """Squared norm, largest absolute value and number of entries of each row."""
+    n = len(ptr) - 1
+    squares, peaks, filled = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
+    for i in range(n):
+        for p in range(ptr[i], ptr[i + 1]):
+            value = np.float64(vals[p])
+            squares[i] += value * value
+            peaks[i] = max(peaks[i], abs(value))
+            filled[i] += value != 0
+    return squares, peaks, filled
+
+
+@loop
+def row_words(rows, ptr, cols, vals):
+    """A hash of each row's values: rows that are equal have the same."""
+    words = np.empty(len(rows), np.uint64)
+    for r in range(len(rows)):
+        word, start = _GOLDEN, ptr[rows[r]]
+        for p in range(start, ptr[rows[r] + 1]):
+            value = np.float64(vals[p])
+            if value != 0:
+                column = np.uint64(cols[p] if len(cols) else p - start)
+                word = _mix((word ^ value.view(np.uint64)) + column * _GOLDEN)
+        words[r] = word
+    return words
+
+
+@loop
+def unit_rows(rows, ptr, cols, vals, norms, width):
+    """Some rows divided by their norms, dense, in float32."""
+    unit = np.zeros((len(rows), width), np.float32)
+    for r in range(len(rows)):
+        start, norm = ptr[rows[r]], norms[rows[r]]
+        for p in range(start, ptr[rows[r] + 1]):
+            unit[r, cols[p] if len(cols) else p - start] = vals[p] / norm
+    return unit
+
+
+@loop
+def invert(rows, ptr, cols, vals, width):
+    """The inverted index of some rows: per column who has it, by place in `rows`, and the values.
+
+    Row numbers are unsigned: numba tests signed ones for wrap-around, which makes the loop that
+    matters half as fast again.
+    """
+    index_ptr = np.zeros(width + 1, np.int64)
+    for i in rows:
+        for p in range(ptr[i], ptr[i + 1]):
+            index_ptr[cols[p] + 1] += 1
+    for c in range(width):  # numpy's cumsum takes a while to compile
+        index_ptr[c + 1] += index_ptr[c]
+    ends = index_ptr[:-1].copy()
+    index_rows, index_vals = np.empty(index_ptr[-1], np.uint32), np.empty(index_ptr[-1])
+    for r in range(len(rows)):
+        for p in range(ptr[rows[r]], ptr[rows[r] + 1]):
+            q = ends[cols[p]]
+            index_rows[q], index_vals[q] = r, vals[p]
+            ends[cols[p]] = q + 1
+    return index_ptr, index_rows, index_vals
+
+
+@loop
+def place_of(node, near):
+    """Where a node stands among candidates in order, or their number if it is none of them.
+
+    By hand: numba's own search takes half a second to compile.
+    """
+    low, high = 0, len(near)
+    while low < high:
+        middle = (low + high) // 2
+        if near[middle] < node:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(near) and near[low] == node else len(near)
+
+
+@loop
+def lower_bound(approx, k, low):
+    """What at least k of these exceed, or `low`: close to the k-th largest, far sooner."""
+    lanes = 8 * k
+    tops = np.full(lanes, -2, np.float32)
+    for start in range(0, len(approx), lanes):
+        part = approx[start : start + lanes]
+        for lane in range(len(part)):
+            tops[lane] = np.fmax(part[lane], tops[lane])
+    # Whatever k of the lanes' maxima exceed bounds the k-th largest from below. Counting finds
+    # such a bound without a branch to mispredict, several times faster than sorting.
+    bound, beyond = np.float32(low), np.float32(1.0)
+    for _ in range(16):
+        middle = (bound + beyond) / np.float32(2)
+        hits = 0
+        for lane in range(lanes):
+            hits += tops[lane] > middle
+        if hits >= k:
+            bound = middle
+            if hits <= k + 2:
+                break
+        else:
+            beyond = middle
+    return bound
+
+
+@loop
+def shortlist(approx, k, low, error, places):
+    """Write the places that may hold one of the k largest above `low`; return how many."""
+    limit, count = np.float32(max(low, lower_bound(approx, k, low) - 2 * error)), 0
+    for start in range(0, len(approx), STEP):
+        stop = min(start + STEP, len(approx))
+        hits = 0
+        for j in range(start, stop):
+            hits += approx[j] > limit
+        if hits:
+            for j in range(start, stop):
+                places[count] = j
+                count += approx[j] > limit
+    return count
+
+
+@loop
+def no_offers(most):
+    """Room for so many offers; memory that none is written to is never taken."""
+    return np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
+
+
+@loop
+def takers(approx, wanted, low, error, places):
+    """Write the places whose own lists may take the row, if above `low`; return how many."""
+    count = 0
+    for start in range(0, len(wanted), STEP):
+        stop = min(start + STEP, len(wanted))
+        hits = 0
+        for j in range(start, stop):
+            hits += approx[j] > max(wanted[j] - error, low)
+        if hits:
+            for j in range(start, stop):
+                places[count] = j
+                count += approx[j] > max(wanted[j] - error, low)
+    return count
+
+
+@loop
+def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
+    """Merge `found` candidates into i's list of the best; of equals the lower rank comes first."""
+    k = sims.shape[1]
+    step = max(STEP, k)
+    values, names = np.empty(k + step), np.empty(k + step, np.int64)
+    ranks = np.empty(k + step, np.int64)
+    c = 0
+    while c < found:
+        size = counts[i]
+        for b in range(size):
+            values[b], names[b], ranks[b] = sims[i, b], nodes[i, b], rank[nodes[i, b]]
+        low, last = (values[k - 1], ranks[k - 1]) if size == k else (0.0, 0)
+        enough = low * low * squares[i] * (1 - 1e-12)
+        while c < found and size < k + step:
+            # One division of exact squares: equal cosines of whole numbers come out equal.
+            dot, j = dots[c], who[c]
+            if dot > 0 and dot * dot >= enough * squares[j]:
+                value = min(np.sqrt(dot * dot / (squares[i] * squares[j])), 1.0)
+                values[size], names[size], ranks[size] = value, j, rank[j]
+                # Whoever is behind the last of a full list stays behind.
+                size += value >= TINY and (value > low or (value == low and rank[j] < last))
+            c += 1
+        # Everyone's place by counting: no branch to mispredict, as sorting would have.
+        for b in range(size if size > counts[i] else 0):
+            place = 0
+            for other in range(size):
+                ahead = (values[other] == values[b]) & (ranks[other] < ranks[b])
+                place += ahead | (values[other] > values[b])
+            if place < k:
+                sims[i, place], nodes[i, place] = values[b], names[b]
+        counts[i] = min(size, k)
+
+
+@loop
+def settle_offers(offers, squares, rank, sims, nodes, counts):
+    """Merge each of the offers into the list of the one it was made to."""
+    whom, who, dots = offers
+    for c in range(len(whom)):
+        one = slice(c, c + 1)
+        settle(whom[c], 1, who[one], dots[one], squares, rank, sims, nodes, counts)
+
+
+@loop
+def add_up(row, index, dots):
+    """Add to `dots` the products of a row (its columns and values) with all candidates."""
+    (cols, vals), (index_ptr, index_rows, index_vals) = row, index
+    for p in range(len(cols)):
+        value = np.float64(vals[p])
+        for q in range(index_ptr[cols[p]], index_ptr[cols[p] + 1]):
+            dots[index_rows[q]] += value * index_vals[q]
+
+
+@loop
+def add_up_few(row, index, dots, met):
+    """The same, with a list of who was met; return its length.
+
+    Somebody whose sum was zero in between stands in the list more than once.
+    """
+    (cols, vals), (index_ptr, index_rows, index_vals) = row, index
+    count = 0
+    for p in range(len(cols)):
+        value = np.float64(vals[p])
+        for q in range(index_ptr[cols[p]], index_ptr[cols[p] + 1]):
+            j = index_rows[q]
+            met[count] = j
+            count += dots[j] == 0
+            dots[j] += value * index_vals[q]
+    return count
+
+
+@loop
+def search_sparse(
+    rows, ptr, cols, vals, index, near, scales, wanted, squares, rank, sims, nodes, counts
+):
+    """Compare `rows` with the candidates `near`, given as an inverted index; return offers.
+
+    `scales` holds the inverse norms of `near`, zero for a row of zeros.
+    """
+    m, k = len(near), sims.shape[1]
+    dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
+    met, who, products = np.empty(m + 1, np.uint32), np.empty(m, np.int64), np.empty(m)
+    limits, offers, made = np.empty(len(wanted)), no_offers(len(rows) * len(wanted)), 0
+    for i in rows:
+        row, steps = (cols[ptr[i] : ptr[i + 1]], vals[ptr[i] : ptr[i + 1]]), 0
+        for col in row[0]:
+            steps += index[0][col + 1] - index[0][col]
+        if steps == 0 or squares[i] == 0:
+            continue
+        scale = 1 / np.sqrt(squares[i])
+        low = sims[i, k - 1] - 2 * UNIT if counts[i] == k else 0.0
+        itself = place_of(i, near)
+        few = FEW * steps < m
+        if few:
+            count = add_up_few(row, index, dots, met)
+            dots[itself] = 0
+            for c in range(count):
+                j = met[c]
+                who[c], products[c], dots[j] = near[j], dots[j], 0
+                approx[c] = products[c] * scale * scales[j]
+            if len(wanted):
+                for c in range(count):
+                    limits[c] = wanted[met[c]]
+            asked = who, products, limits[: min(count, len(wanted))]
+        else:
+            count = m
+            add_up(row, index, dots)
+            dots[itself] = 0
+            for j in range(m):
+                approx[j] = dots[j] * scale * scales[j]
+            asked = near, dots, wanted
+        found = takers(approx, asked[2], 0.0, 2 * UNIT, places)
+        for c in range(found):
+            place, at = places[c], made + c
+            offers[0][at], offers[1][at], offers[2][at] = asked[0][place], i, asked[1][place]
+        made += found
+        found = shortlist(approx[:count], k, low, 2 * UNIT, places)
+        for c in range(found):
+            who[c], products[c] = asked[0][places[c]], asked[1][places[c]]
+        settle(i, found, who, products, squares, rank, sims, nodes, counts)
+        if not few:
+            dots[:] = 0
+    return offers[0][:made], offers[1][:made], offers[2][:made]
+
+
+@loop
+def close_gaps(sims, nodes, counts):
+    """Move the valid entries of all rows next to each other, in place."""
+    k, end = sims.shape[1], 0
+    sims, nodes = sims.reshape(-1), nodes.reshape(-1)
+    for i in range(len(counts)):
+        for p in range(i * k, i * k + counts[i]):
+            sims[end], nodes[end] = sims[p], nodes[p]
+            end += 1
+
+
+@loop
+def same_rows(one, other, pairs):
+    """Which rows of two tables agree: row pairs[i] of `one` with row i of `other`, if any."""
+    (ptr, cols, vals), (other_ptr, other_cols, other_vals) = one, other
+    same = np.zeros(len(pairs), np.bool_)
+    for i in range(len(pairs)):
+        if pairs[i] < 0:
+            continue
+        start, other_start = ptr[pairs[i]], other_ptr[i]
+        size = ptr[pairs[i] + 1] - start
+        if other_ptr[i + 1] - other_start != size:
+            continue
+        # All entries are looked at: a way out of the loop would keep it from being vectorised.
+        differ = 0
+        for p in range(size):
+            differ += vals[start + p] != other_vals[other_start + p]
+        if len(cols):
+            for p in range(size):
+                differ += cols[start + p] != other_cols[other_start + p]
+        same[i] = differ == 0
+    return same
+
+
+@loop
+def carry_over(place, ptr, old_nodes, old_sims, sims, nodes, counts):
+    """Copy the lists of an older graph whose node i now stands at `place[i]`, nowhere if negative.
+
+    Return whose lists still hold the best of the nodes that stayed. A list of k that lost one of
+    them does not: nobody knows who came next. A shorter one held all there were.
+    """
+    k, whole = sims.shape[1], np.zeros(len(counts), np.bool_)
+    for old in range(len(place)):
+        i, first, last = place[old], ptr[old], ptr[old + 1]
+        if i < 0:
+            continue
+        size = 0
+        for p in range(first, last):
+            j = place[old_nodes[p]]
+            if j >= 0:
+                sims[i, size], nodes[i, size] = old_sims[p], j
+                size += 1
+        whole[i] = size == last - first or last - first < k
+        counts[i] = size if whole[i] else 0
+    return whole
