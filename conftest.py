@@ -107,3 +107,13 @@ def spark():
         session = builder.getOrCreate()
         yield session
         session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _names_of_doctests(doctest_namespace):
+    """Examples may use `np` and `snaps` without importing them, as NumPy's own do."""
+    import numpy
+
+    import snaps
+
+    doctest_namespace |= {"np": numpy, "snaps": snaps}

@@ -12,7 +12,7 @@ from snaps import _heldout, advisor
 from snaps._choice import DEFAULT, ERRORS, GOALS, Comparison
 from snaps._judging import NUMBERS, Judged, judge
 from snaps.cli.evaluate import _note
-from snaps.conformal.calibration import conformal_rank
+from snaps.conformal.rank import conformal_rank
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
 from snaps.scoring.evidence import Evidence, Labelled

@@ -13,15 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import snaps
-from snaps.conformal.calibration import (
-    Calibration,
-    conformal_rank,
-    coverage_interval,
-    coverage_law,
-    coverage_pmf,
-    enough,
-    fewest_nodes,
-)
+from snaps.conformal.calibration import Calibration
+from snaps.conformal.coverage import coverage_interval, coverage_law, coverage_pmf
+from snaps.conformal.rank import conformal_rank, enough, fewest_nodes
 from tests.helpers import small
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.5, Fraction(1, 3)]

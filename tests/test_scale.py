@@ -111,7 +111,7 @@ def test_coverage_obeys_its_law_in_blocks(in_blocks, data):
         snaps.SNAPS(0.1, k=8, weights=(0.3, 0.3)), made.graph, probs, made.labels, pool, 300,
         n_splits=400,
     )  # fmt: skip
-    law = snaps.conformal.calibration.coverage_law(300, len(pool) - 300, 0.1)
+    law = snaps.conformal.coverage_law(300, len(pool) - 300, 0.1)
     spread = law.std() / (len(pool) - 300) / np.sqrt(400)
     # Splits of one pool are drawn anew each time, the sets of a node are not: four deviations.
     assert abs(result["coverage"].mean() - law.mean() / (len(pool) - 300)) < 4 * spread

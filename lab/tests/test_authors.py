@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-from snaps.conformal.calibration import conformal_rank
+from snaps.conformal.rank import conformal_rank
 from snaps.datasets import make_graph
 from snaps.scores import RAPS_PENALTIES, score_table
 from snaps.scoring.evidence import Evidence

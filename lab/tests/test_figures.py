@@ -164,7 +164,7 @@ def test_oracle_without_nodes_is_aps_and_with_some_is_their_mean(made, tmp_path)
         sizes = []
         for places in calib:
             own = nodes.pool[places]
-            rank = snaps.conformal.calibration.conformal_rank(spend, 0.05)
+            rank = snaps.conformal.conformal_rank(spend, 0.05)
             threshold = np.sort(mixed[own, data.labels[own]])[rank - 1]
             test = np.setdiff1d(nodes.pool, own)
             sizes.append((mixed[test] <= threshold).sum(axis=1).mean())

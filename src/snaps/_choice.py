@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snaps._judging import NUMBERS, Judged
-from snaps.predictor.base import Estimator
+from snaps.predictor.estimator import Estimator
 
 GOALS = {
     "smallest": "size",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from snaps._runtime.randomness import CANDIDATE_STREAM, FOLD_STREAM, hashes, smallest
-from snaps.predictor.base import Estimator
+from snaps.predictor.predictor import Method
 from snaps.scores import LIBRARY, THR
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
@@ -28,7 +28,7 @@ MOST_REFERENCES = 10_000  # nodes without labels that scores are ranked among
 
 
 def held_out_levels(
-    methods: Mapping[str, Estimator],
+    methods: Mapping[str, Method],
     inputs: Inputs,
     nodes: Labelled,
     known: Evidence,
@@ -69,7 +69,7 @@ def _unlabelled(inputs: Inputs, nodes: Labelled, known: Evidence, seed: int) -> 
 
 
 def _fit(
-    methods: Mapping[str, Estimator],
+    methods: Mapping[str, Method],
     inputs: Inputs,
     fitting: Evidence,
     known: Evidence,
@@ -82,11 +82,11 @@ def _fit(
     alike: dict[Any, list[str]] = {}
     for name, method in methods.items():
         # Equality of a user's score may not see all that it holds: such a method is by itself.
-        key = method.scorer() if type(method.score) in LIBRARY else name
+        key = method.scorer if type(method.scorer.score) in LIBRARY else name
         alike.setdefault(key, []).append(name)
     done: dict[Pooling, FittedPooling] = {}
     for names in alike.values():
-        scorer = methods[names[0]].scorer()
+        scorer = methods[names[0]].scorer
         if isinstance(scorer, Pooling) and not scorer.score.needs_tuning:
             plain = replace(scorer, score=THR())
             if plain not in done:

@@ -15,7 +15,7 @@ import numpy as np
 
 from snaps import metrics
 from snaps._runtime.randomness import uniforms
-from snaps.conformal.calibration import conformal_rank
+from snaps.conformal.rank import conformal_rank
 from snaps.scoring.evidence import Labelled
 from snaps.sets import PredictionSets
 

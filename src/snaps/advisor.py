@@ -17,11 +17,12 @@ from snaps._checks.named import class_order
 from snaps._choice import DEFAULT, GOALS, Comparison
 from snaps._heldout import FOLDS, held_out_levels
 from snaps._judging import NUMBERS, judge
-from snaps.conformal.calibration import fewest_nodes
+from snaps.conformal.rank import fewest_nodes
 from snaps.errors import SnapsError, warn
 from snaps.estimators import methods as named_methods
 from snaps.graph import Graph
-from snaps.predictor.base import Estimator, most_demanding
+from snaps.predictor.estimator import Estimator, method_of, remember_advice
+from snaps.predictor.predictor import most_demanding
 from snaps.predictor.roles import Roles
 from snaps.splits import draw_splits
 
@@ -156,13 +157,10 @@ def advise(
     )
     if not mapped or not competing:
         raise SnapsError(f"'methods' must map names to estimators, got {shown(methods)}")
-    for one in competing.values():
-        one.scorer()
     competing = {name: _at(one, alpha) for name, one in competing.items()}
+    checked = {name: method_of(one) for name, one in competing.items()}
     probs, classes = class_order(probs, labels, classes)
-    inputs = most_demanding(competing.values()).read_inputs(
-        graph, probs, similarity, logits, classes
-    )
+    inputs = most_demanding(checked.values()).read(graph, probs, similarity, logits, classes)
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, tune_nodes, known_nodes=known_nodes,
         classes=classes, name="tune_nodes",
@@ -173,7 +171,7 @@ def advise(
     splits = draw_splits(seed, nodes.keys, len(nodes) // 2, HALVES)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        levels = held_out_levels(competing, inputs, nodes, roles.known, level, seed)
+        levels = held_out_levels(checked, inputs, nodes, roles.known, level, seed)
     for said in {each.category: each for each in heard}.values():  # once for all folds
         warn(str(said.message), said.category)
     judged = {
@@ -202,7 +200,7 @@ def _recommend(found: Comparison, goal: str) -> Advice:
     _check_goal(goal)
     order = found.ranked(goal)
     name, second = order[0], order[1] if len(order) > 1 else order[0]
-    found.methods[name].advised_on(found.keys)
+    remember_advice(found.methods[name], found.keys)
     return Advice(
         goal, name, second, found.methods[name], _reason(found, order, goal),
         _cost(found, name, goal), [found.row(one) for one in order], found,

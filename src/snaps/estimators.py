@@ -16,10 +16,9 @@ from snaps._checks import (
     check_weights,
     shown,
 )
-from snaps.errors import SnapsError, warn
-from snaps.predictor.base import Estimator
+from snaps.errors import SnapsError
+from snaps.predictor.estimator import Estimator
 from snaps.scores import APS, RAPS, THR, Score
-from snaps.scoring.local import Inputs
 from snaps.scoring.mixing import DAPS_GRID, SNAPS_GRID, Mixing
 from snaps.scoring.parts import Links, Search, Similar
 from snaps.scoring.pooling import FIRST_EDITION, PARTS, Pooling
@@ -59,11 +58,10 @@ class SplitConformal(Estimator):
     20
     """
 
-    needs_graph: ClassVar[bool] = False
+    _traits: ClassVar[dict[str, Any]] = {"needs_graph": False}
 
-    def scorer(self) -> Mixing:
+    def _scorer(self) -> Mixing:
         """The basic score alone."""
-        self._check_shared()
         return Mixing(self.score, self.seed)
 
 
@@ -104,9 +102,8 @@ class DAPS(Estimator):
 
     weight: float | Literal["tune", "minimum"] = "tune"
 
-    def scorer(self) -> Mixing:
+    def _scorer(self) -> Mixing:
         """Own and linked scores."""
-        self._check_shared()
         if isinstance(self.weight, str):
             if self.weight not in TUNED:
                 raise SnapsError(
@@ -173,25 +170,25 @@ class SNAPS(Estimator):
     340
     """
 
+    _traits: ClassVar[dict[str, Any]] = {
+        "without_features": "the graph has no features, so no node has similar ones: "
+        "SNAPS is DAPS here"
+    }
+
     k: int = 20
     weights: tuple[float, float] | Literal["tune", "minimum"] = "tune"
     neighbours: Literal["auto", "exact", "approximate"] = "auto"
     recall: float = 0.95
     candidates: int | None = None
 
-    def scorer(self) -> Mixing:
+    def _scorer(self) -> Mixing:
         """Own, similar and linked scores."""
-        self._check_shared()
         search = Search(*check_neighbours(self.neighbours, self.recall, self.candidates))
         similar = Similar(check_integer(self.k, "k", low=1), search=search)
         tuned = isinstance(self.weights, str) and self.weights in TUNED
         grid = SNAPS_GRID if tuned else (check_weights(self.weights),)
         averaged = tuned and self.weights == "tune"
         return Mixing(self.score, self.seed, similar, Links(), grid, (1 / 3, 1 / 3), averaged)
-
-    def warn_of(self, inputs: Inputs) -> None:
-        if "similar" not in inputs.has:
-            warn("the graph has no features, so no node has similar ones: SNAPS is DAPS here")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -259,7 +256,7 @@ class Pooled(Estimator):
     340
     """
 
-    uses_evidence: ClassVar[bool] = True
+    _traits: ClassVar[dict[str, Any]] = {"uses_evidence": True}
 
     score: Score = THR()  # noqa: RUF009
     parts: Sequence[str] | Literal["auto"] = "auto"
@@ -269,9 +266,8 @@ class Pooled(Estimator):
     recall: float = 0.95
     candidates: int | None = None
 
-    def scorer(self) -> Pooling:
+    def _scorer(self) -> Pooling:
         """The evidence asked for."""
-        self._check_shared()
         return Pooling(
             self.score,
             self.seed,
@@ -284,19 +280,22 @@ class Pooled(Estimator):
     @property
     def weights_(self) -> dict[str, float]:
         """What each part contributed."""
-        return dict(self._calibrated().scorer.weights)
+        return self.part_weights_
 
     @property
     def bias_(self) -> np.ndarray:
         """What each class gained or lost."""
-        return self._calibrated().scorer.bias
+        scorer: Any = self._predictor().scorer
+        return scorer.bias
 
     @property
     def probs_(self) -> np.ndarray:
         """The pooled probabilities."""
-        state, inputs = self._view()
-        rows = {name: inputs.get(part) for name, part in state.scorer.parts.items()}
-        return state.scorer.probabilities(rows)
+        predictor = self._predictor()
+        scorer: Any = predictor.scorer
+        inputs = predictor.inputs
+        rows = {name: inputs.get(part) for name, part in scorer.parts.items()}
+        return scorer.probabilities(rows)
 
 
 def _check_parts(parts: Any) -> tuple[str, ...] | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from snaps._checks import as_array, check_flag, check_integer, check_number, shown
 from snaps._runtime.randomness import uniforms
-from snaps.conformal.calibration import conformal_rank, enough
+from snaps.conformal.rank import conformal_rank, enough
 from snaps.errors import SnapsError, warn
 from snaps.scoring.evidence import Evidence
 

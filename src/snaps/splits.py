@@ -20,10 +20,12 @@ from snaps._checks import (
 )
 from snaps._checks.named import class_order
 from snaps._runtime.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
-from snaps.conformal.calibration import conformal_rank, fewest_nodes, warn_few
+from snaps.conformal.calibration import warn_few
+from snaps.conformal.rank import conformal_rank, fewest_nodes
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
-from snaps.predictor.base import Estimator, most_demanding
+from snaps.predictor.estimator import Estimator, method_of
+from snaps.predictor.predictor import Method, most_demanding
 from snaps.predictor.roles import Roles, tuning_share
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
@@ -103,12 +105,13 @@ def evaluate_splits(
     ((100,), True)
     """
     methods = dict(method) if isinstance(method, Mapping) else {"": method}
-    for one in methods.values() or [method]:
+    checked = {}
+    for name, one in methods.items() or [("", method)]:
         if not isinstance(one, Estimator):
             raise SnapsError(
                 f"'method' must be an estimator such as snaps.SNAPS(), got {shown(one)}"
             )
-        one.scorer()
+        checked[name] = method_of(one)
     try:
         levels = None if alphas is None else [check_alpha(a, "alphas") for a in alphas]
     except SnapsError:
@@ -118,9 +121,9 @@ def evaluate_splits(
     if levels == []:
         raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
     probs, classes = class_order(probs, labels, classes)
-    for level in levels or {check_alpha(one.alpha) for one in methods.values()}:
+    for level in levels or {each.alpha for each in checked.values()}:
         warn_confidence(level)
-    inputs = most_demanding(methods.values()).read_inputs(graph, probs, similarity, logits, classes)
+    inputs = most_demanding(checked.values()).read(graph, probs, similarity, logits, classes)
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, pool, tune_nodes=tune_nodes,
         known_nodes=known_nodes, classes=classes, name="pool",
@@ -133,8 +136,8 @@ def evaluate_splits(
     plan = Plan(budget, check_integer(n_splits, "n_splits", low=1), check_seed(seed), n_tune)
     check_memory(8 * n_splits * (budget + 16), "n_splits", n_splits)
     out = {}
-    for name, one in methods.items():
-        rows = split_method(one, inputs, roles, plan, levels or [check_alpha(one.alpha)])
+    for name, each in checked.items():
+        rows = split_method(each, inputs, roles, plan, levels or [each.alpha])
         out[name] = rows[0] if levels is None else {
             key: np.stack([row[key] for row in rows]) for key in rows[0]
         }  # fmt: skip
@@ -156,7 +159,7 @@ class Plan:
 
 
 def split_method(
-    method: Estimator, inputs: Inputs, roles: Roles, plan: Plan, alphas: Sequence[Fraction]
+    method: Method, inputs: Inputs, roles: Roles, plan: Plan, alphas: Sequence[Fraction]
 ) -> list[dict[str, np.ndarray]]:
     """What each level gives; `roles.calib` is the pool, and tuning nodes come first from `roles`.
 
@@ -174,11 +177,11 @@ def split_method(
 
 
 def fit_levels(
-    method: Estimator, inputs: Inputs, roles: Roles, plan: Plan, alphas: Sequence[Fraction]
+    method: Method, inputs: Inputs, roles: Roles, plan: Plan, alphas: Sequence[Fraction]
 ) -> Iterator[tuple[FittedScorer, Labelled, int, Fraction]]:
     """For each level: a fitted scorer, what is left of the pool, and of the budget."""
-    scorer = method.scorer()
-    method.warn_of(inputs)
+    scorer = method.scorer
+    method.warn_missing(inputs.has)
     paid = scorer.needs_tuning and not len(roles.tuning)
     shares = {alpha: plan.share(alpha) if paid else 0 for alpha in alphas}
     for share in dict.fromkeys(shares.values()):

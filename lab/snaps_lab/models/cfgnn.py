@@ -40,7 +40,8 @@ from snaps._checks import (
 )
 from snaps._checks.named import align, align_table, class_order
 from snaps._runtime.randomness import CORRECTION_STREAM, smallest
-from snaps.conformal.calibration import Calibration, fewest_nodes
+from snaps.conformal.calibration import Calibration
+from snaps.conformal.rank import fewest_nodes
 from snaps.errors import SnapsError
 from snaps.graph import Graph
 from snaps.scores import APS, score_table

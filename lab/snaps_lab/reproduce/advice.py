@@ -21,7 +21,7 @@ from snaps.advisor import CANDIDATES, Advice, advise
 from snaps.conformal.calibration import Calibration
 from snaps.errors import SnapsWarning
 from snaps.estimators import methods
-from snaps.predictor.base import Estimator
+from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.roles import Roles
 from snaps.scoring.local import Inputs
 from snaps.sets import PredictionSets
@@ -141,7 +141,7 @@ def _told(advice: Advice) -> dict[str, Any]:
 def _truth(method: Estimator, inputs: Inputs, roles: Roles, plan: Plan) -> dict[str, float]:
     """The four numbers, averaged over splits of what is left of the pool."""
     alpha = check_alpha(method.alpha)
-    ((fitted, pool, n_calib, _),) = fit_levels(method, inputs, roles, plan, [alpha])
+    ((fitted, pool, n_calib, _),) = fit_levels(method_of(method), inputs, roles, plan, [alpha])
     scores = inputs.score(fitted, inputs.positions(pool.keys))
     trials = []
     for calib in draw_splits(plan.seed, pool.keys, n_calib, plan.n_splits):

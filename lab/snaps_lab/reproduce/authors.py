@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.conformal.calibration import conformal_rank
+from snaps.conformal.rank import conformal_rank
 from snaps.graph import Graph
-from snaps.predictor.base import Estimator
+from snaps.predictor.estimator import Estimator, method_of
 from snaps.scores import RAPS, RAPS_PENALTIES, Score, score_table
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.mixing import FittedMixing, Mixing, mixing_weights
@@ -43,9 +43,9 @@ class AsAuthors(Estimator):
     method: Estimator
     alone: Alone = field(default_factory=dict)
 
-    def scorer(self) -> AuthorsMixing:
+    def _scorer(self) -> AuthorsMixing:
         """The method's own scorer, with their habits."""
-        ours = self.method.scorer()
+        ours = method_of(self.method).scorer
         return AuthorsMixing(**_fields(ours), alone=self.alone)
 
 

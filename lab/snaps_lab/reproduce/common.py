@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps.conformal.calibration import conformal_rank, coverage_law
+from snaps.conformal.coverage import coverage_law
+from snaps.conformal.rank import conformal_rank
 from snaps.datasets.files import found_files
 from snaps.datasets.registry import DATASETS
 from snaps_lab.reproduce import runner

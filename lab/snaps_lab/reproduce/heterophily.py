@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from snaps.datasets import Dataset
 from snaps.estimators import DAPS, SNAPS, Pooled, SplitConformal
 from snaps.graph import Graph
-from snaps.predictor.base import Estimator
+from snaps.predictor.estimator import Estimator
 from snaps.scoring.pooling import FIRST_EDITION
 from snaps.similarity import similarity_graph
 from snaps.splits import evaluate_splits

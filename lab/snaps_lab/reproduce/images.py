@@ -31,7 +31,7 @@ from snaps.images import (
     neighbours,
     temperature,
 )
-from snaps.predictor.base import Estimator
+from snaps.predictor.estimator import Estimator
 from snaps.scores import THR
 from snaps.sets import PredictionSets
 from snaps.similarity import similarity_graph

@@ -13,7 +13,7 @@ from snaps import metrics
 from snaps._checks import check_alpha
 from snaps.conformal.calibration import Calibration
 from snaps.estimators import Pooled, methods
-from snaps.predictor.base import Estimator
+from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.roles import Roles
 from snaps.scoring.evidence import Labelled
 from snaps.scoring.local import Inputs, Made
@@ -92,7 +92,7 @@ def _tried(
     out = {}
     for name, method in tried.items():
         began = time.process_time()
-        (found,) = split_method(method, inputs, roles, plan, [check_alpha(alpha)])
+        (found,) = split_method(method_of(method), inputs, roles, plan, [check_alpha(alpha)])
         cost = time.process_time() - began
         out[name] = means(found) | {"cpu_seconds": cost}
         out[name] |= _balance(method, inputs, roles, plan, alpha)
@@ -159,7 +159,9 @@ def _balance(
     method: Estimator, inputs: Inputs, roles: Roles, plan: Plan, alpha: float
 ) -> dict[str, float]:
     """How evenly classes and set sizes are covered, and how often the top label is right."""
-    ((fitted, rest, spend, _),) = fit_levels(method, inputs, roles, plan, [check_alpha(alpha)])
+    ((fitted, rest, spend, _),) = fit_levels(
+        method_of(method), inputs, roles, plan, [check_alpha(alpha)]
+    )
     scores = inputs.score(fitted, inputs.positions(rest.keys))
     trials = []
     for calib in draw_splits(plan.seed, rest.keys, spend, SPLITS_OF_BALANCE):

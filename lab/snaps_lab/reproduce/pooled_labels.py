@@ -8,6 +8,7 @@ import numpy as np
 
 from snaps._checks import check_alpha
 from snaps.estimators import all_methods
+from snaps.predictor.estimator import method_of
 from snaps.splits import Plan, split_method
 from snaps_lab.reproduce import common, drawing, runner
 from snaps_lab.reproduce.common import Cells, Result, Track
@@ -40,9 +41,9 @@ def _cell(dataset: str, draw: int, n_tune: int, n_calib: int, setting: Setting) 
         for name, known in METHODS.items():
             method = all_methods(ALPHA, seed=seed)[known]
             # Fixed weights leave the tuning nodes unused: the same labels calibrate all.
-            share = n_tune if method.scorer().needs_tuning else 0
+            share = n_tune if method_of(method).scorer.needs_tuning else 0
             plan = Plan(share + n_calib, setting.splits, seed, share)
-            (found,) = split_method(method, inputs, roles, plan, [check_alpha(ALPHA)])
+            (found,) = split_method(method_of(method), inputs, roles, plan, [check_alpha(ALPHA)])
             out[name] = means(found)
         return out
 

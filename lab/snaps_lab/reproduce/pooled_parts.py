@@ -9,6 +9,7 @@ import numpy as np
 
 from snaps._checks import check_alpha
 from snaps.estimators import Pooled
+from snaps.predictor.estimator import method_of
 from snaps.scoring.evidence import Evidence
 from snaps.scoring.pooling import PARTS
 from snaps.splits import Plan, split_method
@@ -40,7 +41,7 @@ def _cell(dataset: str, draw: int, setting: Setting) -> dict[str, Any]:
         for name, parts in VARIANTS.items():
             method = Pooled(ALPHA, parts=parts, seed=seed)
             seen = blind if name == UNKNOWN else roles
-            (found,) = split_method(method, inputs, seen, plan, [check_alpha(ALPHA)])
+            (found,) = split_method(method_of(method), inputs, seen, plan, [check_alpha(ALPHA)])
             out[name] = means(found)
         return out
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from snaps.datasets import Dataset
 from snaps.estimators import DAPS, SNAPS, all_methods
-from snaps.predictor.base import Estimator
+from snaps.predictor.estimator import Estimator
 from snaps.scoring.mixing import SNAPS_GRID, Mixing
 from snaps.splits import evaluate_splits
 from snaps_lab.reproduce import authors
@@ -34,7 +34,7 @@ class Ablated(SNAPS):
     similar: bool = True
     linked: bool = True
 
-    def scorer(self) -> Mixing:
+    def _scorer(self) -> Mixing:
         """The grid, less the pairs that need what is left out."""
         allowed = tuple(
             (lam, mu)
@@ -43,7 +43,7 @@ class Ablated(SNAPS):
             and (self.similar or lam == 0)
             and (self.linked or mu == 0)
         )
-        return replace(super().scorer(), grid=allowed, averaged=False)
+        return replace(super()._scorer(), grid=allowed, averaged=False)
 
 
 def _ablation(own: bool, linked: bool, similar: bool) -> Factory:

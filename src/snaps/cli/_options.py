@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from snaps.folder import Folder
-    from snaps.predictor.base import Estimator
+    from snaps.predictor.estimator import Estimator
 
 
 class Method(StrEnum):
@@ -165,7 +165,9 @@ def make_estimator(
         estimator = snaps.DAPS(alpha, weight=chosen, **common)
     else:
         estimator = snaps.SplitConformal(alpha, **common)
-    estimator.scorer()
+    from snaps.predictor.estimator import method_of
+
+    method_of(estimator)
     return estimator
 
 
@@ -280,18 +282,20 @@ def calibrate_folder(
     from snaps._runtime.progress import shown, stage
     from snaps.cli._words import name_classes
     from snaps.errors import SnapsError
+    from snaps.predictor.estimator import method_of
 
     calib = labelled_nodes(data, "calib")
     if calib.size == 0:
         raise SnapsError(f"{data.file} column 'role' must mark calibration nodes 'calib', got none")
-    tune, known = data.tuning_and_known(estimator.uses_evidence)
+    method = method_of(estimator)
+    tune, known = data.tuning_and_known(method.uses_evidence)
     names = class_names(data, classes)
     name_classes(range(data.probs.shape[1]) if names is None else names)
     with stage("calibration"), shown():
         return estimator.calibrate(
             data.graph, named_columns(data.probs, data.classes), data.labels, calib,
-            tune if estimator.scorer().needs_tuning else None,
-            logits=logits, known_nodes=known if estimator.uses_evidence else None,
+            tune if method.scorer.needs_tuning else None,
+            logits=logits, known_nodes=known if method.uses_evidence else None,
             groups=data.columns[group_by] if group_by else None, classes=names,
         )  # fmt: skip
 
@@ -347,12 +351,13 @@ def calibrated(
             class_conditional, 0 if seed is None else seed, search,
         )  # fmt: skip
     else:
+        from snaps.predictor.estimator import method_of
         from snaps.predictor.loading import load
 
         estimator = load(using)
         if alpha is not None:
             estimator.set_params(alpha=alpha)
-            estimator.scorer()
+            method_of(estimator)
     asked: dict[str, Any] = {"weighted": weighted, "group_by": group_by}
     place_tables(place_for_tables(memory, check_folder(folder), estimator, out, **asked))
     data, inputs = read(folder, **asked)

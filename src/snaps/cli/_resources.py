@@ -14,7 +14,7 @@ import numpy as np
 from snaps._runtime.memory import LARGE
 
 if TYPE_CHECKING:
-    from snaps.predictor.base import Estimator
+    from snaps.predictor.estimator import Estimator
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -89,6 +89,7 @@ def needs(
     from snaps.io.csv import FEATURE, CsvColumns
     from snaps.io.folders import open_edges, open_nodes
     from snaps.io.parquet import is_text
+    from snaps.predictor.estimator import method_of
 
     nodes = open_nodes(folder)
     edges = open_edges(folder, nodes)
@@ -113,7 +114,7 @@ def needs(
         sparse=sparse, turned=turned, named=named, padded=padded,
         columns=columns, width=width,
         everyone=getattr(estimator, "candidates", None) is None,
-        pooled=estimator.uses_evidence, weighted=weighted,
+        pooled=method_of(estimator).uses_evidence, weighted=weighted,
     )  # fmt: skip
     return whole + held, least + held
 

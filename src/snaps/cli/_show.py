@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from snaps.advisor import Advice
     from snaps.folder import Folder
-    from snaps.predictor.base import Estimator
+    from snaps.predictor.estimator import Estimator
     from snaps.predictor.evaluation import Evaluation
     from snaps.sets import PredictionSets
 
@@ -104,7 +104,7 @@ def _weakest(truth: Evaluation, labels: np.ndarray, alpha: float) -> dict[str, A
     """
     import numpy as np
 
-    from snaps.conformal.calibration import far_below
+    from snaps.conformal.coverage import far_below
 
     if truth["coverage_interval"] is None:
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snaps.predictor.base import Estimator
+    from snaps.predictor.estimator import Estimator
 
 
 def refuse_local(options: Mapping[str, Any]) -> None:

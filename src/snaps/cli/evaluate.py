@@ -80,6 +80,7 @@ def evaluate(
     from snaps.cli._show import bar, print_comparison
     from snaps.errors import SnapsError
     from snaps.estimators import COMPARED, all_methods, methods
+    from snaps.predictor.estimator import method_of
     from snaps.similarity import similarity_graph
     from snaps.splits import evaluate_splits
 
@@ -92,7 +93,7 @@ def evaluate(
     for method in compared.values():
         if "neighbours" in method.get_params():
             method.set_params(**search)
-        method.scorer()
+        method_of(method)
     data, inputs = read(folder, weighted=weighted)
     pool = np.flatnonzero(data.labelled & np.isin(data.roles, ("", "calib", "test")))
     if pool.size < 2:
@@ -115,7 +116,7 @@ def evaluate(
     rows: list[dict[str, Any]] = []
     with bar("Evaluating", len(compared)) as advance:
         for name, method in compared.items():
-            tune, known = data.tuning_and_known(method.uses_evidence)
+            tune, known = data.tuning_and_known(method_of(method).uses_evidence)
             result = evaluate_splits(
                 method, data.graph, data.probs, data.labels, pool, calib, splits, seed, near,
                 tune_nodes=tune, known_nodes=known, alphas=alphas, logits=logits, classes=names,
@@ -148,7 +149,7 @@ def _advice(
     """
     from snaps._checks import check_alpha
     from snaps.advisor import advise
-    from snaps.conformal.calibration import fewest_nodes
+    from snaps.conformal.rank import fewest_nodes
     from snaps.errors import SnapsError
     from snaps.predictor.roles import choose_tuning, tuning_share
 

@@ -1,9 +1,9 @@
-"""The right layer: calibration scores in, thresholds, sets and p-values out; no graph, no features.
+"""Calibration scores in, thresholds, sets and p-values out; no graph, no features.
 
-The guarantee these give is marginal: over the draw of calibration and test nodes from one pool, a
-set holds the true label with probability at least 1 - alpha. It does not hold for each class, group
-or node by itself unless thresholds are set for each, and not when calibration and test nodes come
-from different pools.
+The guarantee is marginal: over the draw of calibration and test nodes from one pool, a set
+contains the true label with probability at least 1 - alpha. It does not apply to each class, group
+or node by itself unless thresholds are set for each, nor where calibration and test nodes come from
+different pools.
 """
 
 from __future__ import annotations
@@ -17,43 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_integer, check_memory, check_number
-from snaps.errors import SnapsError, warn
-
-# Test nodes whose hits are counted one by one, calibration nodes that logarithms can tell apart,
-# and nodes that floats can tell apart.
-MOST_COUNTED, MOST_EXACT, MOST = 10**7, 10**10, 10**15
-
-
-def conformal_rank(n: int, alpha: float | Fraction) -> int:
-    """Rank of the threshold among n calibration scores: ceil((1 - alpha)(n + 1)), exactly.
-
-    Floats would give one rank too many at times; alpha is read as the decimal that was written.
-    A rank beyond n means that n is too small for alpha.
-
-    Examples
-    --------
-    >>> conformal_rank(149, 0.18), math.ceil((1 - 0.18) * 150)
-    (123, 124)
-    """
-    n, level = check_integer(n, "n", low=0), check_alpha(alpha)
-    return n + 1 - level.numerator * (n + 1) // level.denominator
-
-
-def fewest_nodes(alpha: float | Fraction) -> int:
-    """The smallest number of calibration nodes that gives a finite threshold.
-
-    Examples
-    --------
-    >>> fewest_nodes(0.05)
-    19
-    """
-    return math.ceil(1 / check_alpha(alpha)) - 1
-
-
-def enough(n: int, alpha: Fraction) -> bool:
-    """Whether n nodes give a finite threshold."""
-    return n > 0 and conformal_rank(n, alpha) <= n
+from snaps.conformal.rank import conformal_rank, fewest_nodes
+from snaps.errors import warn
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +33,11 @@ class Calibration:
     labels : int array (n,)
         Their classes; used with `by_class` alone.
     num_classes : int
-    groups : int array (n,), optional
-        Their groups, 0 to num_groups - 1.
+    groups : int array (n,), or 0
+        Their groups, 0 to num_groups - 1; 0 is one group for all.
     num_groups : int
-    by_class : bool
+    by_class, by_group : bool
+        Whether thresholds are reported per class and per group.
 
     Examples
     --------
@@ -85,13 +51,10 @@ class Calibration:
     scores: np.ndarray
     labels: np.ndarray
     num_classes: int
-    groups: np.ndarray | None = None
+    groups: np.ndarray | int = 0
     num_groups: int = 1
     by_class: bool = False
-
-    def __post_init__(self) -> None:
-        for array in (self.scores, self.labels):
-            array.flags.writeable = False
+    by_group: bool = False
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -99,9 +62,9 @@ class Calibration:
     @property
     def kind(self) -> str:
         """What a cell is."""
-        if self.groups is None:
-            return "class" if self.by_class else "calibration"
-        return "group and class" if self.by_class else "group"
+        if self.by_group:
+            return "group and class" if self.by_class else "group"
+        return "class" if self.by_class else "calibration"
 
     @property
     def _width(self) -> int:
@@ -110,7 +73,7 @@ class Calibration:
     @cached_property
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
         """All scores, sorted within their cell, and where each cell begins."""
-        cell = np.zeros(len(self.scores), np.int64) if self.groups is None else self.groups
+        cell = np.broadcast_to(self.groups, self.scores.shape)
         if self.by_class:
             cell = cell * self.num_classes + self.labels
         order = np.lexsort((self.scores, cell))
@@ -132,9 +95,9 @@ class Calibration:
     def threshold(self, alpha: float | Fraction) -> Any:
         """A number; or an array (classes,), (groups,) or (groups, classes)."""
         limits = self.limits(alpha)
-        if self.groups is None:
-            return limits[0] if self.by_class else float(limits[0, 0])
-        return limits if self.by_class else limits[:, 0]
+        if self.by_group:
+            return limits if self.by_class else limits[:, 0]
+        return limits[0] if self.by_class else float(limits[0, 0])
 
     def warn_few(self, alpha: Fraction, classes: np.ndarray, groups: Sequence[Any]) -> None:
         """Say which cells, by their names, have too few nodes for a finite threshold."""
@@ -144,22 +107,21 @@ class Calibration:
         counts = np.diff(self._cells[1]).reshape(self.num_groups, self._width)
         named = {}
         for group, y in few:
-            names = [] if self.groups is None else [str(groups[group])]
+            names = [str(groups[group])] if self.by_group else []
             names += [str(classes[y])] if self.by_class else []
             named[" ".join(names)] = int(counts[group, y])
         warn_few(named, counts.size, self.kind, alpha)
 
     def contains(
-        self, scores: np.ndarray, alpha: float | Fraction, groups: np.ndarray | None = None
+        self, scores: np.ndarray, alpha: float | Fraction, groups: np.ndarray | int = 0
     ) -> np.ndarray:
         """Which labels (m, K) are in the sets of nodes with these scores; ties are in."""
-        limits = self.limits(alpha)
-        return scores <= (limits if groups is None else limits[groups])
+        return scores <= self.limits(alpha)[groups if self.by_group else 0]
 
     def p_values(
         self,
         scores: np.ndarray,
-        groups: np.ndarray | None = None,
+        groups: np.ndarray | int = 0,
         draws: np.ndarray | None = None,
     ) -> np.ndarray:
         """Conformal p-values (m, K), each against its own cell.
@@ -172,7 +134,7 @@ class Calibration:
         out = np.empty(scores.shape)
         for cell in range(len(starts) - 1):
             group, y = divmod(cell, self._width)
-            rows = slice(None) if groups is None else np.flatnonzero(groups == group)
+            rows = np.flatnonzero(groups == group) if self.by_group else slice(None)
             columns = slice(y, y + 1) if self.by_class else slice(None)
             values = scores[rows, columns]
             own = ordered[starts[cell] : starts[cell + 1]]
@@ -223,115 +185,3 @@ def warn_few(cells: dict[str, int], total: int, kind: str, alpha: Fraction) -> N
             f"{kind} (nodes) {shown}{', ...' * (len(cells) > 5)}"
         )
     warn(text)
-
-
-def coverage_law(n: int, m: int, alpha: float | Fraction) -> Any:
-    """The distribution of hits among m test nodes after calibrating on n, both drawn from one pool.
-
-    A frozen SciPy BetaBinomial(m, r, n + 1 - r) with r the conformal rank. It is exact when scores
-    don't tie; with ties there are more hits.
-
-    Examples
-    --------
-    >>> law = coverage_law(n=99, m=1000, alpha=0.1)
-    >>> float(law.mean())
-    900.0
-    """
-    from scipy import stats
-
-    n, m = check_integer(n, "n", low=1), check_integer(m, "m", low=1)
-    rank = conformal_rank(n, alpha)
-    if rank > n:
-        return stats.binom(m, 1.0)
-    return stats.betabinom(m, rank, n + 1 - rank)
-
-
-def coverage_pmf(n: int, m: int, alpha: float | Fraction) -> np.ndarray:
-    """The probabilities (m + 1,) of 0, ..., m hits by `coverage_law`, all at once and faster.
-
-    Examples
-    --------
-    >>> coverage_pmf(n=9, m=2, alpha=0.1).round(3)
-    array([0.018, 0.164, 0.818])
-    """
-    from scipy.special import betaln
-
-    n, m = check_integer(n, "n", low=1), check_integer(m, "m", low=1)
-    check_memory(40 * m, "m", m)
-    rank, hits = conformal_rank(n, alpha), np.arange(m + 1)
-    if rank > n:
-        return np.where(hits == m, 1.0, 0.0)
-    choices = -np.log(m + 1) - betaln(hits + 1, m - hits + 1)
-    beta = betaln(hits + rank, m - hits + n + 1 - rank) - betaln(rank, n + 1 - rank)
-    return np.exp(choices + beta)
-
-
-def coverage_interval(
-    n: int, m: int, alpha: float | Fraction, *, level: float = 0.99
-) -> tuple[float, float]:
-    """Where the coverage on m test nodes falls with probability `level`, by the law.
-
-    Exact up to ten million test nodes, and approximate beyond.
-
-    Examples
-    --------
-    >>> coverage_interval(1000, 5000, 0.1)
-    (0.8718, 0.9252)
-    """
-    level = check_number(level, "level", low=0, high=1)
-    if not 0 < level < 1:
-        raise SnapsError(f"'level' must lie between 0 and 1, got {level:g}")
-    n, m = (check_integer(value, name, low=1, high=MOST) for name, value in (("n", n), ("m", m)))
-    tails = (1 - level) / 2, (1 + level) / 2
-    rank = conformal_rank(n, alpha)
-    if rank > n:
-        return 1.0, 1.0
-    if m <= MOST_COUNTED and n <= MOST_EXACT:
-        low, high = np.searchsorted(np.cumsum(coverage_pmf(n, m, alpha)), tails)
-        return int(low) / m, int(high) / m
-    from scipy import stats
-
-    share = rank / (n + 1)
-    if m <= MOST_COUNTED:  # so many calibration nodes that the threshold is as good as known
-        low, high = stats.binom(m, share).ppf(tails)
-    else:  # a Beta distribution with the same mean and variance
-        size = (n + 2) * m / (n + 1 + m) - 1
-        low, high = np.rint(stats.beta(share * size, (1 - share) * size).ppf(tails) * m)
-    return int(low) / m, int(high) / m
-
-
-def far_below(
-    covered: np.ndarray,
-    counts: np.ndarray,
-    n_calib: int,
-    alpha: float | Fraction,
-    *,
-    chance: float,
-    gap: float,
-) -> int | None:
-    """The class with the lowest coverage, if one is far below 1 - alpha; None if none is.
-
-    Far below is by more than `gap`, and by more than the worst of all classes is with probability
-    `chance` where all are covered alike.
-
-    Parameters
-    ----------
-    covered, counts : arrays (K,)
-        The coverage and the number of nodes of each class.
-
-    Examples
-    --------
-    >>> far_below(np.array([0.95, 0.6]), np.array([900, 99]), 500, 0.1, chance=0.01, gap=0.1)
-    1
-    >>> far_below(np.array([0.95, 0.6]), np.array([900, 5]), 500, 0.1, chance=0.01, gap=0.1)
-    """
-    promised = 1 - float(check_alpha(alpha))
-    present = np.flatnonzero(counts)
-    level = 1 - 2 * chance / max(len(present), 1)
-    few = covered[present] < promised - gap
-    far = [
-        place
-        for place in present[few].tolist()
-        if covered[place] < coverage_interval(n_calib, int(counts[place]), alpha, level=level)[0]
-    ]
-    return min(far, key=covered.__getitem__) if far else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,10 +21,9 @@ from snaps._checks.features import check_features
 from snaps._runtime.randomness import locate_keys
 from snaps.errors import SnapsError
 from snaps.graph import Graph
-from snaps.predictor.base import Estimator
-from snaps.predictor.roles import Roles, read_nodes
-from snaps.predictor.state import State
-from snaps.scoring.local import Inputs
+from snaps.predictor.estimator import Estimator
+from snaps.predictor.predictor import Predictor, read_items
+from snaps.predictor.roles import read_nodes
 from snaps.scoring.mixing import ETA_GRID, Mixing
 from snaps.scoring.parts import Similar
 from snaps.similarity import similarity_graph
@@ -123,13 +122,14 @@ class EmbeddedSNAPS(Estimator):
     150
     """
 
+    _traits: ClassVar[dict[str, Any]] = {"items": True}
+
     k: int = K
     eta: float | Literal["tune"] = ETA
     weighting: Literal["uniform", "cosine"] = "uniform"
 
-    def scorer(self) -> Mixing:
+    def _scorer(self) -> Mixing:
         """Own and similar scores."""
-        self._check_shared()
         k = check_integer(self.k, "k", low=1)
         _check_weighting(self.weighting)
         if isinstance(self.eta, str) and self.eta != "tune":
@@ -142,20 +142,6 @@ class EmbeddedSNAPS(Estimator):
         return Mixing(
             self.score, self.seed, similar, grid=grid, fallback=(ETA, 0.0), averaged=False
         )
-
-    def read_inputs(
-        self, graph: Any, probs: Any, similarity: Any, logits: bool, classes: Any = None
-    ) -> Inputs:
-        """Items as a graph without links that anybody looks at."""
-        return Inputs.read(_items(graph), probs, similarity, logits=logits, classes=classes)
-
-    def similarity_again(self, graph: Any, old: Roles) -> Any:
-        """Neighbours among the reference, if there was one."""
-        if not len(old.reference):
-            return None
-        items = _items(graph)
-        reference = locate_keys(items.keys, old.reference)[0]
-        return self._near(items, reference)
 
     def _near(self, items: Graph, reference: Any) -> sp.csr_array:
         return neighbours(
@@ -204,16 +190,16 @@ class EmbeddedSNAPS(Estimator):
         >>> len(cp.predict_set())
         100
         """
-        self.scorer()
-        items = _items(features)
+        self._method()
+        items = read_items(features)
         if reference is not None:
             if similarity is not None:
                 raise SnapsError("'reference' must not be given beside 'similarity', got both")
             places = read_nodes(items, reference, "reference")
             similarity = self._near(items, places)
         return self._calibrate(
-            (items, probs, similarity, logits), labels, nodes, classes, tune_nodes=tune_nodes,
-            known_nodes=known_nodes, reference=reference, groups=groups,
+            items, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
+            tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups, reference=reference,
         )  # fmt: skip
 
     def recalibrate(
@@ -261,17 +247,19 @@ class EmbeddedSNAPS(Estimator):
         >>> len(cp.predict_set())
         200
         """
-        state, items = self._calibrated(), _items(graph)
+        old, items = self._predictor(), read_items(graph)
         if reference is not None:
             if similarity is not None:
                 raise SnapsError("'reference' must not be given beside 'similarity', got both")
-            state = _referring_to(read_nodes(items, reference, "reference"), items, state)
-        return self._recalibrate(state, items, probs, labels, nodes, similarity, logits, **options)
+            old = _referring_to(read_nodes(items, reference, "reference"), items, old)
+        if similarity is None and len(old.roles.reference) and not old.given_similarity:
+            similarity = self._near(items, locate_keys(items.keys, old.roles.reference)[0])
+        return self._recalibrate(old, items, probs, labels, nodes, similarity, logits, **options)
 
 
-def _referring_to(reference: np.ndarray, items: Graph, state: State) -> State:
-    """A state whose reference is at these positions of the items."""
-    roles = state.roles
+def _referring_to(reference: np.ndarray, items: Graph, predictor: Predictor) -> Predictor:
+    """A predictor whose reference is at these positions of the items."""
+    roles = predictor.roles
     if not len(roles.reference):
         raise SnapsError("'reference' must be left out, as it was to calibrate")
     for whose, used in (
@@ -281,16 +269,9 @@ def _referring_to(reference: np.ndarray, items: Graph, state: State) -> State:
     ):
         places = locate_keys(items.keys, used.keys)[0]
         check_disjoint(reference, "reference", places, f"the {whose} nodes", items.ids)
-    prints = {name: each for name, each in state.fingerprints.items() if name != "reference"}
+    prints = {name: each for name, each in predictor.fingerprints.items() if name != "reference"}
     roles = replace(roles, reference=items.keys[reference])
-    return replace(state, roles=roles, fingerprints=prints)
-
-
-def _items(features: Any) -> Graph:
-    """Items as a graph without links."""
-    if features is None or (isinstance(features, Graph) and features.features is None):
-        raise SnapsError("'features' must have a row for each item, got none")
-    return features if isinstance(features, Graph) else Graph(None, features)
+    return replace(predictor, roles=roles, fingerprints=prints)
 
 
 def _check_weighting(weighting: Any) -> None:

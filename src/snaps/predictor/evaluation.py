@@ -1,16 +1,18 @@
-"""What `evaluate` says: a dict that prints as a small table and is fit for JSON."""
+"""`evaluate`: a dict that prints as a small table and is fit for JSON."""
 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from snaps import metrics
-from snaps.conformal.calibration import coverage_interval
-from snaps.predictor.state import State
+from snaps._checks import check_disjoint, check_known
+from snaps.conformal.coverage import coverage_interval
+from snaps.errors import SnapsError
+from snaps.predictor.predictor import Predictor
+from snaps.predictor.roles import read_labels
 from snaps.sets import PredictionSets
 
 
@@ -79,30 +81,31 @@ def _name(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
 
-def _ties_at_threshold(
-    sets: PredictionSets, truth: np.ndarray, state: State, alpha: Fraction
-) -> bool:
-    """Whether scores tie where it matters: several at the threshold let in more than the law."""
-    assert state.inputs is not None
-    limit = state.calibration.threshold(alpha)
-    scores = state.inputs.score(state.scorer, sets.nodes)[np.arange(len(sets)), truth]
-    return bool((state.calibration.scores == limit).sum() > 1 or (scores == limit).any())
+def evaluate(predictor: Predictor, labels: Any, nodes: Any = None) -> Evaluation:
+    """Compare the sets of labelled nodes with their labels; see `SNAPS.evaluate`."""
+    inputs, roles = predictor.inputs, predictor.roles
+    codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
+    wanted = predictor.wanted(nodes)
+    if nodes is None:
+        wanted = wanted[codes[wanted] >= 0]
+    if wanted.size == 0:
+        raise SnapsError("'nodes' must hold at least one labelled node, got none")
+    check_known(codes, wanted, "nodes", inputs.graph.ids)
+    for whose, keys in predictor.used():
+        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    return compare_with_truth(predictor, predictor.sets_at(wanted), codes[wanted])
 
 
-def evaluate_sets(
-    sets: PredictionSets, codes: np.ndarray, state: State, alpha: Fraction
-) -> Evaluation:
-    """Compare sets with the true classes, given as columns of the probabilities."""
-    calibration, roles = state.calibration, state.roles
-    tied, interval, inside = calibration.tied_share(), None, None
-    truth = codes[sets.nodes]
+def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.ndarray) -> Evaluation:
+    """What `evaluate` returns, for sets of nodes whose label codes are `truth`."""
+    calibration, roles, alpha = predictor.calibration, predictor.roles, predictor.alpha
     hits = sets.mask[np.arange(len(sets)), truth]
     coverage = float(hits.mean())
-    binds = None
+    interval = inside = upper_binds = None
     if calibration.kind == "calibration":
         interval = coverage_interval(len(calibration), len(sets), alpha)
-        binds = not _ties_at_threshold(sets, truth, state, alpha)
-        inside = interval[0] <= coverage and (coverage <= interval[1] or not binds)
+        upper_binds = not _ties_at_threshold(predictor, sets.nodes, truth)
+        inside = interval[0] <= coverage and (coverage <= interval[1] or not upper_binds)
 
     def by(values: np.ndarray, names: Any) -> dict[Any, float | None]:
         count = np.bincount(values, minlength=len(names))
@@ -112,6 +115,7 @@ def evaluate_sets(
             for i, name in enumerate(names)
         }
 
+    groups = roles.groups
     return Evaluation(
         coverage=coverage,
         size=metrics.size(sets),
@@ -122,12 +126,18 @@ def evaluate_sets(
         threshold=_plain(calibration.threshold(alpha)),
         coverage_interval=interval,
         inside=inside,
-        tied=tied,
-        upper_binds=binds,
+        tied=calibration.tied_share(),
+        upper_binds=upper_binds,
         n_calib=len(calibration),
-        n_tune=len(roles.tuning) if state.tuned else 0,
+        n_tune=predictor.num_tuned,
         class_coverage=by(truth, roles.classes),
-        group_coverage=(
-            None if roles.groups is None else by(roles.groups.codes[sets.nodes], roles.groups.names)
-        ),
+        group_coverage=by(groups.codes[sets.nodes], groups.names) if groups.given else None,
     )
+
+
+def _ties_at_threshold(predictor: Predictor, positions: np.ndarray, truth: np.ndarray) -> bool:
+    """Whether scores tie at the threshold, which lets in more than the coverage distribution."""
+    calibration = predictor.calibration
+    limit = calibration.threshold(predictor.alpha)
+    scores = predictor.inputs.score(predictor.scorer, positions)[np.arange(len(truth)), truth]
+    return bool((calibration.scores == limit).sum() > 1 or (scores == limit).any())

@@ -15,6 +15,7 @@ import numpy as np
 from snaps._runtime.memory import pieces
 from snaps._runtime.randomness import EXCHANGEABILITY_STREAM, smallest
 from snaps.errors import SnapsError
+from snaps.predictor.predictor import Predictor
 
 # Of a thousand fair splits at most one may be said to differ; half of that leaves room for chance.
 FALSE_ALARMS = 0.0005
@@ -334,3 +335,22 @@ def _digits(one: float, other: float) -> int:
 
 def _listed(names: list[str], word: str) -> str:
     return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def exchangeability(predictor: Predictor, nodes: Any = None) -> Exchangeability:
+    """Compare calibration nodes with the nodes wanted; see `SNAPS.exchangeability`."""
+    return compare_at(predictor, predictor.wanted(nodes))
+
+
+def compare_at(predictor: Predictor, positions: np.ndarray) -> Exchangeability:
+    """Compare calibration nodes with the nodes at these positions."""
+    inputs, roles, adjacency = predictor.inputs, predictor.roles, predictor.inputs.graph.adjacency
+    degrees = np.diff(adjacency.indptr) if adjacency.nnz else None
+    scores = inputs.score(predictor.scorer)
+    columns = node_columns(inputs.probs, scores, degrees, roles.classes)
+    drawn = inputs.positions(roles.calib.keys)
+    # Tuning nodes of the same draw tell as much, unless their own labels moved their scores.
+    seen = np.isin(roles.tuning.keys, predictor.scorer.evidence.keys).any()
+    if roles.tuning.drawn and not seen:
+        drawn = np.concatenate([drawn, inputs.positions(roles.tuning.keys)])
+    return compare(columns, drawn, positions, inputs.keys, predictor.method.seed)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from snaps.errors import require
-from snaps.scoring.local import Inputs
-from snaps.scoring.parts import Averaged, FittedScorer, Mean
+from snaps.predictor.predictor import Predictor
+from snaps.predictor.roles import read_node
+from snaps.scoring.parts import Averaged, Mean
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,11 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(
-    node: int, inputs: Inputs, scorer: FittedScorer, limits: np.ndarray, classes: np.ndarray
-) -> Explanation:
-    """Take a node's scores apart: by part, and by the neighbours who matter most.
-
-    `limits` are the thresholds of the node's labels (K,), or the one of all (1,).
-    """
+def explain(predictor: Predictor, node: Any) -> Explanation:
+    """Take a node's scores apart: by part, and by the neighbours who matter most."""
+    inputs, scorer, roles = predictor.inputs, predictor.scorer, predictor.roles
+    node = read_node(inputs.graph, node)
+    limits = predictor.calibration.limits(predictor.alpha)[roles.groups.codes[node]]
     parts, ids = scorer.parts, inputs.graph.ids
     key = inputs.keys[[node]]
     found = inputs.rows([(part, key) for part in parts.values()])
@@ -129,7 +128,7 @@ def explain(
     return Explanation(
         node=node,
         id=ids[node].item(),
-        classes=classes,
+        classes=roles.classes,
         parts={name: scorer.shown(name, table)[0] for name, table in rows.items()},
         weights=dict(scorer.weights),
         mixed=mixed,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 from snaps.errors import NotEnoughMemory, SnapsError
 from snaps.estimators import DAPS, SNAPS, Pooled, SplitConformal
 from snaps.images import EmbeddedSNAPS
-from snaps.predictor import persistence as _persistence
+from snaps.predictor import persistence
+from snaps.predictor.estimator import restored
 
 _ESTIMATORS = {kind.__name__: kind for kind in (SNAPS, Pooled, DAPS, SplitConformal, EmbeddedSNAPS)}
 
@@ -44,11 +46,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     SplitConformal(alpha=0.1, score=THR(), seed=0, class_conditional=False; calibrated on 20
     nodes)
     """
-    with _persistence.opened(path) as (name, header, arrays):
+    with persistence.opened(path) as (name, header, arrays):
         try:
-            estimator = _ESTIMATORS[name](**_persistence.parameters(header))
-            state = _persistence.state(header, arrays, estimator.get_params())
-            return estimator.restored(state)
+            estimator = _ESTIMATORS[name](**persistence.parameters(header))
+            return restored(estimator, partial(persistence.unpack, header, arrays))
         except NotEnoughMemory:
             raise
         except SnapsError as error:

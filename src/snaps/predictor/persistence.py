@@ -38,8 +38,8 @@ from snaps.errors import SnapsError
 from snaps.graph import Graph
 from snaps.io.files import csr_from_arrays, features_from_arrays, open_npz, parse_json, write_npz
 from snaps.predictor.fingerprint import COLUMNS, Fingerprint
+from snaps.predictor.predictor import Method, Predictor
 from snaps.predictor.roles import Groups, Roles
-from snaps.predictor.state import State
 from snaps.scores import APS, RAPS, SAPS, THR, Score, check_score
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
@@ -62,57 +62,58 @@ Kind = TypeVar("Kind", bound=Labelled)
 # -- writing -------------------------------------------------------------------------------------
 
 
-def save(
-    path: str | os.PathLike[str], estimator: type, alpha: Any, state: State, data: bool
-) -> None:
-    """Write a calibrated estimator of this class, whose alpha may have changed since."""
-    if estimator.__name__ not in ESTIMATORS or not estimator.__module__.startswith("snaps."):
+def save(path: str | os.PathLike[str], estimator: Any, predictor: Predictor, data: bool) -> None:
+    """Write a calibrated estimator, whose alpha may have changed since."""
+    name = type(estimator).__name__
+    if name not in ESTIMATORS or not type(estimator).__module__.startswith("snaps"):
         raise SnapsError(
-            f"the estimator must be one of {', '.join(ESTIMATORS)} to be saved, "
-            f"got {estimator.__name__}"
+            f"the estimator must be one of {', '.join(ESTIMATORS)} to be saved, got {name}"
         )
-    roles, calibration = state.roles, state.calibration
+    roles, calibration = predictor.roles, predictor.calibration
+    packed = predictor.scorer.pack()
+    packed |= {"score": _pack_score(predictor.scorer.score), "seed": predictor.scorer.seed}
+    arrays: Arrays = {key: packed.pop(key) for key in ("bias",) if key in packed}
+    if "bias" in arrays:
+        packed["evidence"] = _whose(predictor.scorer.evidence, roles)
     header: Header = {
         "format": FORMAT,
         "version": VERSION,
         "snaps": __version__,
-        "estimator": estimator.__name__,
-        "parameters": _pack_parameters({**state.params, "alpha": alpha}),
-        "calibrated_alpha": _pack_alpha(state.params["alpha"]),
-        "scorer": _pack_scorer(state.scorer, roles),
+        "estimator": name,
+        "parameters": _pack_parameters(estimator.get_params()),
+        "calibrated_alpha": _pack_alpha(predictor.method.alpha),
+        "scorer": packed,
         "classes": roles.classes.tolist(),
         "named_columns": roles.named,
         "by_class": calibration.by_class,
-        "groups": None if roles.groups is None else list(roles.groups.names),
+        "groups": list(roles.groups.names) if roles.groups.given else None,
         "data": data,
-        "given": state.given,
-        "tuned": state.tuned,
-        "weighted": state.weighted,
-        "apart": state.apart,
-        "links_directed": state.directed,
+        "given": predictor.given_similarity,
+        "tuned": predictor.method.scorer.needs_tuning,
+        "weighted": predictor.weighted,
+        "apart": predictor.apart,
+        "links_directed": predictor.directed,
         "fingerprints": {
             name: {"widths": each.widths, "num_nodes": each.num_nodes}
-            for name, each in state.fingerprints.items()
+            for name, each in predictor.fingerprints.items()
         },
         "paid": roles.tuning.drawn,
     }
-    if roles.groups is not None and not all(type(name) in _NAMES for name in roles.groups.names):
-        odd = next(name for name in roles.groups.names if type(name) not in _NAMES)
-        raise SnapsError(f"'groups' must be strings or numbers to be saved, got {shown(odd)}")
-    arrays = {"calib_scores": calibration.scores, "reference": roles.reference}
+    odd = [group for group in roles.groups.names if type(group) not in _NAMES]
+    if odd:
+        raise SnapsError(f"'groups' must be strings or numbers to be saved, got {shown(odd[0])}")
+    arrays |= {"calib_scores": calibration.scores, "reference": roles.reference}
     for name, nodes in _nodes_of(roles).items():
         arrays |= {f"{name}_ids": nodes.ids, f"{name}_labels": nodes.labels}
-    for name, each in state.fingerprints.items():
+    for name, each in predictor.fingerprints.items():
         for part in _FINGERPRINT_ARRAYS:
             arrays[f"{name}_{part}"] = getattr(each, part)
-    if calibration.groups is not None:
-        arrays["calib_groups"] = calibration.groups
-    if isinstance(state.scorer, FittedPooling):
-        arrays["bias"] = state.scorer.bias
-    if data and state.inputs is not None:
-        header |= _pack_data(state.inputs, state.scorer, arrays)
-        header["elsewhere"] = not _all_here(state.inputs, roles)  # its threshold was kept
-        if roles.groups is not None:
+    if roles.groups.given:
+        arrays["calib_groups"] = np.asarray(calibration.groups)
+    if data:
+        header |= _pack_data(predictor.inputs, arrays)
+        header["elsewhere"] = not _all_here(predictor.inputs, roles)  # its threshold was kept
+        if roles.groups.given:
             arrays["groups"] = roles.groups.codes
     header["arrays"] = sorted(arrays)
     text = json.dumps(header, default=_plain).encode()
@@ -152,25 +153,6 @@ def _pack_score(score: Any) -> Header:
     return {"name": type(score).__name__, **asdict(score)}
 
 
-def _pack_scorer(scorer: Any, roles: Roles) -> Header:
-    packed: Header = {"score": _pack_score(scorer.score), "seed": scorer.seed}
-    if isinstance(scorer, FittedPooling):
-        return packed | {
-            "kind": "pooling",
-            "k": scorer.k,
-            "search": asdict(scorer.search),
-            "weights": scorer.weights,
-            "evidence": _whose(scorer.evidence, roles),
-        }
-    similar = None if scorer.similar is None else asdict(scorer.similar)
-    return packed | {
-        "kind": "mixing",
-        "similar": similar,
-        "linked": scorer.linked is not None,
-        "weights": [scorer.lam, scorer.mu],
-    }
-
-
 def _whose(evidence: Evidence, roles: Roles) -> str:
     """Whose labels some evidence is; nobody's on a graph whose nodes are others."""
     for name, nodes in _evidence_kinds(roles).items():
@@ -184,7 +166,7 @@ def _evidence_kinds(roles: Roles) -> dict[str, Evidence]:
     return {"known": roles.known, "known and tuning": both, "none": Evidence.none()}
 
 
-def _pack_data(inputs: Inputs, scorer: Any, arrays: Arrays) -> Header:
+def _pack_data(inputs: Inputs, arrays: Arrays) -> Header:
     """Graph, probabilities and neighbour graphs into `arrays`; what the header says of them."""
     graph = inputs.graph
     arrays |= {"ids": graph.ids, "probs": inputs.probs, **_pack_csr("adj", graph.adjacency)}
@@ -264,14 +246,14 @@ def _unpack_score(packed: Header) -> Score:
     return check_score(score)
 
 
-def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, Any]) -> State:
-    """Everything else, checked."""
+def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> Predictor:
+    """What calibration gave, checked."""
     classes = np.array(header["classes"])
     classes.flags.writeable = False
     if classes.ndim != 1 or classes.dtype.kind not in "iU" or len(classes) < 2:
         raise SnapsError(f"'classes' must be a list of names, got {shown(header['classes'])}")
     inputs = _unpack_data(header, arrays, len(classes)) if header["data"] else None
-    groups = None
+    groups = Groups.single(0 if inputs is None else inputs.num_nodes)
     if header["groups"] is not None:
         _check_group_names(header["groups"])
         codes = np.empty(0, np.int64) if inputs is None else arrays["groups"]
@@ -300,31 +282,28 @@ def state(header: Header, arrays: Mapping[str, np.ndarray], params: dict[str, An
         raise SnapsError(f"'calib_scores' must be numbers {calib.labels.shape}, got {scores.shape}")
     if not np.isfinite(scores).all():
         raise SnapsError("'calib_scores' must be finite")
-    own = None
-    if groups is not None:
+    scores.flags.writeable = False
+    own = np.zeros(len(scores), np.int64)
+    if groups.given:
         own = arrays["calib_groups"]
-        _check_codes(own, "calib_groups", len(groups.names))
+        _check_codes(own, "calib_groups", len(groups))
         if own.shape != scores.shape:
             raise SnapsError(f"'calib_groups' must have shape {scores.shape}, got {own.shape}")
     calibration = Calibration(
-        scores,
-        calib.labels,
-        len(classes),
-        own,
-        1 if groups is None else len(groups.names),
-        bool(header["by_class"]),
+        scores, calib.labels, len(classes), own, len(groups), bool(header["by_class"]), groups.given
     )
     scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
     directed, then = header.get("links_directed"), header.get("calibrated_alpha")
-    calibrated_for = params["alpha"] if then is None else _unpack_alpha(then)
-    check_alpha(calibrated_for)
-    return State(
-        {**params, "alpha": calibrated_for},
+    alpha = method.alpha if then is None else check_alpha(_unpack_alpha(then))
+    return Predictor(
+        replace(method, alpha=alpha),
         inputs,
         roles,
         scorer,
         calibration,
-        **{name: bool(header[name]) for name in ("given", "tuned", "weighted", "apart")},
+        given_similarity=bool(header["given"]),
+        weighted=bool(header["weighted"]),
+        apart=bool(header["apart"]),
         directed=None if directed is None else bool(directed),
         fingerprints={
             name: _unpack_fingerprint(name, packed, arrays)

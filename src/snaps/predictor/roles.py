@@ -17,7 +17,7 @@ from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._checks.named import align, align_mask
 from snaps._runtime.randomness import TUNE_STREAM, in_order, locate_keys, smallest
-from snaps.conformal.calibration import enough
+from snaps.conformal.rank import enough
 from snaps.errors import SnapsError
 from snaps.graph import Graph
 from snaps.scoring.evidence import Evidence, Keys, Labelled
@@ -53,17 +53,30 @@ def mixed_seed(seed: int, keys: Keys) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Which group every node of a graph is in: codes (n,) into names."""
+    """Which group every node of a graph is in: codes (n,) into names.
+
+    Without names there is one group for all.
+    """
 
     codes: np.ndarray
-    names: tuple[Any, ...]
+    names: tuple[Any, ...] = ()
+
+    @property
+    def given(self) -> bool:
+        """Whether the user named groups."""
+        return bool(self.names)
+
+    def __len__(self) -> int:
+        return max(len(self.names), 1)
 
     @classmethod
     def read(cls, groups: Any, graph: Graph, first: tuple[Any, ...] = ()) -> Groups:
-        """From one entry per node, of anything hashable; None where a node has none.
+        """From one entry per node, of anything hashable; None is one group for all.
 
         The names in `first` keep their codes.
         """
+        if groups is None:
+            return cls.single(graph.num_nodes)
         values = check_groups(align(groups, graph, "groups"), graph.num_nodes)
         found = set(values) - set(first)
         try:
@@ -73,6 +86,11 @@ class Groups:
         names = [*first, *names]
         code = {name: place for place, name in enumerate(names)}
         return cls(np.array([code[value] for value in values], np.int64), tuple(names))
+
+    @classmethod
+    def single(cls, num_nodes: int) -> Groups:
+        """One group for all nodes."""
+        return cls(np.broadcast_to(np.int64(0), num_nodes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +107,7 @@ class Roles:
         Nodes without labels that are not to be predicted either.
     classes : array (K,)
         Names of the classes, in the order of the columns of probabilities.
-    groups : Groups or None
+    groups : Groups
     named : bool
         Whether the columns of probabilities had these names, in whatever order.
     """
@@ -99,7 +117,7 @@ class Roles:
     known: Evidence
     reference: Keys
     classes: np.ndarray
-    groups: Groups | None = None
+    groups: Groups
     named: bool = False
 
     @classmethod
@@ -162,7 +180,7 @@ class Roles:
             cut(Evidence, known),
             graph.keys[aside],
             names,
-            None if groups is None else Groups.read(groups, graph),
+            Groups.read(groups, graph),
             named,
         )
 
@@ -187,13 +205,10 @@ class Roles:
         keep : bool
             Whether the thresholds are kept, and with them the groups they are for.
         """
-        if self.groups is not None and groups is None:
+        if self.groups.given and groups is None:
             raise SnapsError("'groups' must be given for the new graph, as they were to calibrate")
-        again = None
-        if groups is not None:
-            # A kept threshold belongs to a group of before; a new one to the groups there are.
-            names = self.groups.names if keep and self.groups is not None else ()
-            again = Groups.read(groups, graph, names)
+        # A kept threshold belongs to a group of before; a new one to the groups there are.
+        again = Groups.read(groups, graph, self.groups.names if keep else ())
         gone = len(self.reference) - len(locate_keys(graph.keys, self.reference)[1])
         if gone and not drop:
             raise SnapsError(

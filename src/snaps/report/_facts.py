@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import check_alpha
-from snaps.conformal.calibration import Calibration, coverage_interval, coverage_pmf, enough
+from snaps.conformal.calibration import Calibration
+from snaps.conformal.coverage import coverage_interval, coverage_pmf
+from snaps.conformal.rank import enough
 from snaps.predictor.evaluation import Evaluation
 from snaps.predictor.exchangeability import Exchangeability
 from snaps.predictor.state import State

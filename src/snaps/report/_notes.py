@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._runtime.randomness import REPORT_STREAM, smallest
-from snaps.conformal.calibration import conformal_rank, fewest_nodes
+from snaps.conformal.rank import conformal_rank, fewest_nodes
 from snaps.predictor.exchangeability import Exchangeability
 from snaps.predictor.state import State
 from snaps.scoring.local import Inputs

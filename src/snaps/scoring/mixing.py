@@ -7,7 +7,7 @@ nodes. Their labels never calibrate, which is why tuning costs no validity.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from snaps._checks.evidence import check_evidence
 from snaps._runtime.progress import stage
 from snaps._runtime.randomness import RESAMPLE_STREAM, hashes, uniforms
-from snaps.conformal.calibration import conformal_rank
+from snaps.conformal.rank import conformal_rank
 from snaps.scores import Score, warn_untuned
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.parts import Array, Engine, Links, Mean, Own, Part, Probs, Similar
@@ -82,6 +82,10 @@ class Mixing:
     def needs_tuning(self) -> bool:
         """Whether anything is left to be chosen on tuning nodes."""
         return self.score.needs_tuning or len(self.grid) > 1
+
+    def evidence(self, tuning: Evidence, known: Evidence) -> Evidence:
+        """Scores are mixed without looking at labels."""
+        return Evidence.none()
 
     def fit(
         self, engine: Engine, tuning: Evidence, known: Evidence, alphas: Sequence[Fraction]
@@ -177,6 +181,24 @@ class FittedMixing:
             parts["linked"] = Mean(self.linked, own)
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "weights", {name: weights[name] for name in parts})
+
+    @property
+    def evidence(self) -> Evidence:
+        """No label is used."""
+        return Evidence.none()
+
+    def with_evidence(self, evidence: Evidence) -> FittedMixing:
+        """The same: no label is used."""
+        return self
+
+    def pack(self) -> dict[str, Any]:
+        """Whose means are mixed, and the weights."""
+        return {
+            "kind": "mixing",
+            "similar": None if self.similar is None else asdict(self.similar),
+            "linked": self.linked is not None,
+            "weights": [self.lam, self.mu],
+        }
 
     def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:
         """The weighted sum."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -157,7 +157,16 @@ class FittedScorer(Protocol):
     """Parameters, and evidence by key; no table, no graph."""
 
     @property
-    def score(self) -> Score: ...
+    def score(self) -> Score:
+        """The basic score, its parameters chosen."""
+
+    @property
+    def seed(self) -> int:
+        """Of the score's draws."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """The labels that the parts are made with."""
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -171,6 +180,9 @@ class FittedScorer(Protocol):
     def tuning_scores(self) -> Array | None:
         """Scores of the tuning nodes' labels, none by a fit that saw it; None if none tuned."""
 
+    def with_evidence(self, evidence: Evidence) -> Self:
+        """The same parameters with the labels of another graph, if labels are used at all."""
+
     def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:
         """Scores (m, K) from m rows of each part; row by row."""
 
@@ -180,13 +192,23 @@ class FittedScorer(Protocol):
     def shift(self, name: str, own: Array, other: Array, share: float, mean: Array) -> Array:
         """What a neighbour with this share of a mean moved, for explanations."""
 
+    def pack(self) -> dict[str, Any]:
+        """The parameters for a saved file, all but score, seed and evidence; arrays as arrays."""
+
 
 class Scorer(Protocol):
     """A method before its fit."""
 
     @property
+    def score(self) -> Score:
+        """The basic score."""
+
+    @property
     def needs_tuning(self) -> bool:
         """Whether anything is left to be chosen on tuning nodes."""
+
+    def evidence(self, tuning: Evidence, known: Evidence) -> Evidence:
+        """The labels that parts are made with once it is fitted."""
 
     def fit(
         self, engine: Engine, tuning: Evidence, known: Evidence, alphas: Sequence[Fraction]

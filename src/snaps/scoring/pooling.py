@@ -8,15 +8,16 @@ nodes but itself; those of calibration and predicted nodes are never seen here, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from snaps._checks import calm
 from snaps._checks.evidence import check_evidence
 from snaps._runtime.progress import stage
-from snaps.conformal.calibration import enough
+from snaps.conformal.rank import enough
 from snaps.errors import SnapsError, warn
 from snaps.scores import Score, score_table, warn_untuned
 from snaps.scoring.evidence import Evidence, Keys
@@ -125,6 +126,10 @@ class Pooling:
         """Always: the weights and biases."""
         return True
 
+    def evidence(self, tuning: Evidence, known: Evidence) -> Evidence:
+        """Known labels, and those of the tuning nodes if they count."""
+        return known.joined(tuning) if self.tuning_evidence else known
+
     def _names(self, engine: Engine, evidence: Evidence) -> tuple[str, ...]:
         """The parts that are asked for and that the data allows."""
         there = {
@@ -152,7 +157,7 @@ class Pooling:
     ) -> list[FittedPooling]:
         """Fit the weights once; they know no level and no score."""
         check_evidence(tuning, known)
-        evidence = known.joined(tuning) if self.tuning_evidence else known
+        evidence = self.evidence(tuning, known)
         names = self._names(engine, evidence)
         rows = self._cross_fitted(engine, names, tuning, evidence)
         equal = dict.fromkeys(names, 1 / len(names)), np.zeros(engine.num_classes)
@@ -256,6 +261,20 @@ class FittedPooling:
 
     def __post_init__(self) -> None:
         self.bias.flags.writeable = False
+
+    def with_evidence(self, evidence: Evidence) -> FittedPooling:
+        """The same weights with the labels of another graph."""
+        return replace(self, evidence=evidence)
+
+    def pack(self) -> dict[str, Any]:
+        """Which evidence is multiplied, and the weights."""
+        return {
+            "kind": "pooling",
+            "k": self.k,
+            "search": asdict(self.search),
+            "weights": self.weights,
+            "bias": self.bias,
+        }
 
     @property
     def parts(self) -> dict[str, Part]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_path, has, plainly, shown
+from snaps._checks import check_path, has, plainly, shown
 from snaps._checks.classes import check_classes, encode_labels
 from snaps.conformal.calibration import Calibration
 from snaps.errors import SnapsError, require
@@ -24,7 +24,7 @@ from snaps.estimators import SNAPS
 from snaps.folder import Folder, check_agreement, classes_of_columns, label_values
 from snaps.graph import Graph
 from snaps.io.parquet import texts
-from snaps.predictor.base import Estimator
+from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.roles import Roles
 from snaps.scores import Score
 from snaps.scoring.evidence import Keys
@@ -201,10 +201,10 @@ def predict_sets(
         raise SnapsError(f"'estimator' must be one such as snaps.SNAPS(), got {shown(estimator)}")
     if getattr(estimator, "neighbours", None) == "approximate":
         raise SnapsError("'neighbours' must be 'auto' or 'exact' on Spark, got 'approximate'")
-    scorer, alpha = estimator.scorer(), check_alpha(estimator.alpha)
+    method = method_of(estimator)
+    scorer, alpha, evidence = method.scorer, method.alpha, method.uses_evidence
     tables = read_tables(nodes, edges, titles)
     inputs: Any = SparkInputs(spark, tables, logits)
-    evidence = estimator.uses_evidence
     few = _labelled(tables, inputs.num_classes, classes, scorer.needs_tuning, evidence)
     calib = _calibrating(few, titles[0])
     tune, known = few.tuning_and_known(evidence)
@@ -217,9 +217,9 @@ def predict_sets(
         known_nodes=known if evidence else None,
         classes=few.classes,
         tune=alpha if scorer.needs_tuning else None,
-        seed=estimator.seed,
+        seed=method.seed,
     )
-    estimator.warn_of(inputs)
+    method.warn_missing(inputs.has)
     if isinstance(scorer, Pooling):
         scorer = _fitting(scorer, inputs.has)
     elif isinstance(scorer, Mixing):  # before the work is done, not after
@@ -235,9 +235,7 @@ def predict_sets(
     table = fitted.combine(rows, roles.calib.keys)
     labels = roles.calib.labels
     scores = table[np.arange(len(labels)), labels]
-    calibration = Calibration(
-        scores, labels, inputs.num_classes, by_class=bool(estimator.class_conditional)
-    )
+    calibration = Calibration(scores, labels, inputs.num_classes, by_class=method.class_conditional)
     calibration.warn_few(alpha, roles.classes, ())
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
     sets = _sets(inputs, fitted, calibration, alpha, roles.classes, used)

@@ -1,0 +1,128 @@
+"""The distribution of coverage over the draw of calibration and test nodes: a Beta-binomial one."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from snaps._checks import check_alpha, check_integer, check_memory, check_number
+from snaps.conformal.rank import conformal_rank
+from snaps.errors import SnapsError
+
+# Up to so many test nodes the distribution is summed exactly; up to so many calibration nodes
+# logarithms of the Beta function differ from one count to the next; floats count no further.
+MOST_COUNTED, MOST_EXACT, MOST = 10**7, 10**10, 10**15
+
+
+def coverage_law(n: int, m: int, alpha: float | Fraction) -> Any:
+    """The distribution of hits among m test nodes after calibrating on n, both drawn from one pool.
+
+    A frozen SciPy BetaBinomial(m, r, n + 1 - r) with r the conformal rank. It is exact when scores
+    don't tie; with ties there are more hits.
+
+    Examples
+    --------
+    >>> law = coverage_law(n=99, m=1000, alpha=0.1)
+    >>> float(law.mean())
+    900.0
+    """
+    from scipy import stats
+
+    n, m = check_integer(n, "n", low=1), check_integer(m, "m", low=1)
+    rank = conformal_rank(n, alpha)
+    if rank > n:
+        return stats.binom(m, 1.0)
+    return stats.betabinom(m, rank, n + 1 - rank)
+
+
+def coverage_pmf(n: int, m: int, alpha: float | Fraction) -> np.ndarray:
+    """The probabilities (m + 1,) of 0, ..., m hits by `coverage_law`, all at once and faster.
+
+    Examples
+    --------
+    >>> coverage_pmf(n=9, m=2, alpha=0.1).round(3)
+    array([0.018, 0.164, 0.818])
+    """
+    from scipy.special import betaln
+
+    n, m = check_integer(n, "n", low=1), check_integer(m, "m", low=1)
+    check_memory(40 * m, "m", m)
+    rank, hits = conformal_rank(n, alpha), np.arange(m + 1)
+    if rank > n:
+        return np.where(hits == m, 1.0, 0.0)
+    choices = -np.log(m + 1) - betaln(hits + 1, m - hits + 1)
+    beta = betaln(hits + rank, m - hits + n + 1 - rank) - betaln(rank, n + 1 - rank)
+    return np.exp(choices + beta)
+
+
+def coverage_interval(
+    n: int, m: int, alpha: float | Fraction, *, level: float = 0.99
+) -> tuple[float, float]:
+    """Where the coverage on m test nodes falls with probability `level`, by the law.
+
+    Exact up to ten million test nodes, and approximate beyond.
+
+    Examples
+    --------
+    >>> coverage_interval(1000, 5000, 0.1)
+    (0.8718, 0.9252)
+    """
+    level = check_number(level, "level", low=0, high=1)
+    if not 0 < level < 1:
+        raise SnapsError(f"'level' must lie between 0 and 1, got {level:g}")
+    n, m = (check_integer(value, name, low=1, high=MOST) for name, value in (("n", n), ("m", m)))
+    tails = (1 - level) / 2, (1 + level) / 2
+    rank = conformal_rank(n, alpha)
+    if rank > n:
+        return 1.0, 1.0
+    if m <= MOST_COUNTED and n <= MOST_EXACT:
+        low, high = np.searchsorted(np.cumsum(coverage_pmf(n, m, alpha)), tails)
+        return int(low) / m, int(high) / m
+    from scipy import stats
+
+    share = rank / (n + 1)
+    if m <= MOST_COUNTED:  # so many calibration nodes that the threshold is as good as known
+        low, high = stats.binom(m, share).ppf(tails)
+    else:  # a Beta distribution with the same mean and variance
+        size = (n + 2) * m / (n + 1 + m) - 1
+        low, high = np.rint(stats.beta(share * size, (1 - share) * size).ppf(tails) * m)
+    return int(low) / m, int(high) / m
+
+
+def far_below(
+    covered: np.ndarray,
+    counts: np.ndarray,
+    n_calib: int,
+    alpha: float | Fraction,
+    *,
+    chance: float,
+    gap: float,
+) -> int | None:
+    """The class with the lowest coverage, if one is far below 1 - alpha; None if none is.
+
+    Far below is by more than `gap`, and by more than the worst of all classes is with probability
+    `chance` where all are covered alike.
+
+    Parameters
+    ----------
+    covered, counts : arrays (K,)
+        The coverage and the number of nodes of each class.
+
+    Examples
+    --------
+    >>> far_below(np.array([0.95, 0.6]), np.array([900, 99]), 500, 0.1, chance=0.01, gap=0.1)
+    1
+    >>> far_below(np.array([0.95, 0.6]), np.array([900, 5]), 500, 0.1, chance=0.01, gap=0.1)
+    """
+    promised = 1 - float(check_alpha(alpha))
+    present = np.flatnonzero(counts)
+    level = 1 - 2 * chance / max(len(present), 1)
+    few = covered[present] < promised - gap
+    far = [
+        place
+        for place in present[few].tolist()
+        if covered[place] < coverage_interval(n_calib, int(counts[place]), alpha, level=level)[0]
+    ]
+    return min(far, key=covered.__getitem__) if far else None

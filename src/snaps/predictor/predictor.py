@@ -1,0 +1,347 @@
+"""`Predictor`: what calibration leaves, and the sets and p-values that it gives.
+
+A `Method` is an estimator's parameters, checked; `Method.calibrate` makes a `Predictor`. Both are
+immutable: an estimator replaces its `Predictor` as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from snaps._checks import check_alpha, check_disjoint, check_flag, plainly, warn_confidence
+from snaps._checks.named import class_order, column_names
+from snaps._runtime.memory import taken
+from snaps._runtime.progress import stage
+from snaps._runtime.randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
+from snaps._version import __version__
+from snaps.conformal.calibration import Calibration
+from snaps.conformal.coverage import far_below
+from snaps.errors import NotCalibratedError, SnapsError, warn
+from snaps.graph import Graph
+from snaps.predictor.fingerprint import Fingerprint
+from snaps.predictor.roles import Roles, mixed_seed, read_nodes
+from snaps.scoring.evidence import Keys
+from snaps.scoring.local import Inputs
+from snaps.scoring.parts import Context, FittedScorer, Scorer, Similar
+from snaps.sets import PredictionSets
+from snaps.similarity import SimilarityGraph
+
+# A class is reported as weak if so many tuning nodes show a coverage that far below 1 - alpha,
+# which chance alone gives with at most this probability.
+WEAK_NODES, WEAK_GAP, WEAK_CHANCE = 20, 0.2, 1e-4
+
+
+@dataclass(frozen=True)
+class Method:
+    """An estimator's parameters, checked.
+
+    Attributes
+    ----------
+    name : str
+        The estimator's class.
+    scorer : Scorer
+        The method before its fit.
+    alpha : Fraction
+    seed : int
+    class_conditional : bool
+    needs_graph : bool
+    uses_evidence : bool
+        Whether labels of known nodes make a difference.
+    items : bool
+        Whether rows of features stand for a graph: items without links.
+    without_features : str
+        A warning for graphs without features, if any.
+    """
+
+    name: str
+    scorer: Scorer
+    alpha: Fraction
+    seed: int
+    class_conditional: bool = False
+    needs_graph: bool = True
+    uses_evidence: bool = False
+    items: bool = False
+    without_features: str = ""
+
+    def read(
+        self, graph: Any, probs: Any, similarity: Any, logits: bool, classes: Any = None
+    ) -> Inputs:
+        """Check graph, probabilities and similarity graph as users pass them."""
+        if self.items:
+            graph = read_items(graph)
+        elif graph is None and self.needs_graph:
+            raise SnapsError(f"'graph' must be a snaps.Graph for {self.name}, got None")
+        return Inputs.read(graph, probs, similarity, logits=logits, classes=classes)
+
+    def warn_missing(self, has: frozenset[str]) -> None:
+        """Warn where the data lacks what the method is about."""
+        if self.without_features and "similar" not in has:
+            warn(self.without_features)
+
+    def calibrate(
+        self,
+        graph: Any,
+        probs: Any,
+        labels: Any,
+        nodes: Any,
+        *,
+        similarity: Any = None,
+        logits: bool = False,
+        classes: Any = None,
+        **roles: Any,
+    ) -> Predictor:
+        """From what users pass to `SNAPS.calibrate`; `roles` go to `Roles.read`."""
+        warn_confidence(self.alpha)
+        with stage("reading"):
+            probs, classes = class_order(probs, labels, classes)
+            inputs = self.read(graph, probs, similarity, logits, classes)
+            read = Roles.read(
+                inputs.graph, inputs.num_classes, labels, nodes, classes=classes,
+                named=column_names(probs) is not None,
+                tune=self.alpha if self.scorer.needs_tuning else None, seed=self.seed, **roles,
+            )  # fmt: skip
+        return self.fit(inputs, read)
+
+    def fit(self, inputs: Inputs, roles: Roles, fitted: FittedScorer | None = None) -> Predictor:
+        """Fit the scorer on the tuning nodes unless it is given, and set the threshold."""
+        kept = fitted is not None
+        if fitted is None:
+            self.warn_missing(inputs.has)
+            (fitted,) = self.scorer.fit(inputs, roles.tuning, roles.known, [self.alpha])
+        positions = inputs.positions(roles.calib.keys)
+        scores = inputs.score(fitted, positions)[np.arange(len(positions)), roles.calib.labels]
+        scores.flags.writeable = False
+        calibration = Calibration(
+            scores,
+            roles.calib.labels,
+            inputs.num_classes,
+            roles.groups.codes[positions],
+            len(roles.groups),
+            self.class_conditional,
+            roles.groups.given,
+        )
+        calibration.warn_few(self.alpha, roles.classes, roles.groups.names)
+        if not kept and calibration.kind == "calibration" and fitted.tuning_scores is not None:
+            _warn_weak_class(calibration, fitted.tuning_scores, roles, self.alpha)
+        return Predictor(
+            self, inputs, roles, fitted, calibration,
+            given_similarity=inputs.similarity is not None and not len(roles.reference),
+            weighted=inputs.graph.weighted, directed=inputs.graph.directed,
+            fingerprints=_fingerprints(inputs, roles),
+        )  # fmt: skip
+
+
+def read_items(features: Any) -> Graph:
+    """Items as a graph without links."""
+    if features is None or (isinstance(features, Graph) and features.features is None):
+        raise SnapsError("'features' must have a row for each item, got none")
+    return features if isinstance(features, Graph) else Graph(None, features)
+
+
+def most_demanding(methods: Iterable[Method]) -> Method:
+    """The method whose inputs serve all of them, in whatever order they come."""
+    return max(methods, key=lambda method: (method.needs_graph, not method.items))
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """Both layers after calibration.
+
+    Attributes
+    ----------
+    method : Method
+    data : Inputs or None
+        None if it was saved without data; see `inputs`.
+    roles : Roles
+    scorer : FittedScorer
+    calibration : Calibration
+    given_similarity : bool
+        Whether the user brought the similarity graph.
+    weighted : bool
+        Whether links had weights.
+    directed : bool or None
+        Whether links had a direction; None in files that don't say.
+    apart : bool
+        Whether the graph is another than the one calibrated on: no node of it was used.
+    asked : Fraction or None
+        Another level than the one calibrated for.
+    fingerprints : mapping of str to Fingerprint
+        What nodes looked like: those "used" (calibration, tuning, known) and the "reference".
+    """
+
+    method: Method
+    data: Inputs | None
+    roles: Roles
+    scorer: FittedScorer
+    calibration: Calibration
+    given_similarity: bool = False
+    weighted: bool = False
+    directed: bool | None = None
+    apart: bool = False
+    asked: Fraction | None = None
+    fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> Inputs:
+        """Graph and probabilities; an error if it was saved without them."""
+        if self.data is None:
+            raise NotCalibratedError(
+                f"this {self.method.name} was saved without data: call recalibrate() with a "
+                "graph and probabilities first"
+            )
+        return self.data
+
+    @property
+    def num_tuned(self) -> int:
+        """How many nodes parameters were chosen on."""
+        return len(self.roles.tuning) if self.method.scorer.needs_tuning else 0
+
+    def at(self, alpha: Any, quiet: bool = False) -> Predictor:
+        """The same at another level; warns where that level needs more nodes."""
+        level = check_alpha(alpha)
+        if level == self.method.alpha:
+            return self
+        if not quiet:
+            warn_confidence(level)
+            self.calibration.warn_few(level, self.roles.classes, self.roles.groups.names)
+        return replace(self, asked=level)
+
+    @property
+    def alpha(self) -> Fraction:
+        """The level of the sets."""
+        return self.method.alpha if self.asked is None else self.asked
+
+    # -- which nodes --------------------------------------------------------------------------
+
+    def used(self) -> Iterator[tuple[str, Keys]]:
+        """Keys of the nodes whose labels were used, with a name for messages."""
+        if not self.apart:
+            yield "the calibration nodes", self.roles.calib.keys
+            yield "the tuning nodes", self.roles.tuning.keys
+            yield "the known nodes", self.roles.known.keys
+
+    def wanted(self, nodes: Any) -> np.ndarray:
+        """Positions of the nodes asked for; by default of all that were not used."""
+        inputs = self.inputs
+        if nodes is None:
+            rest = np.ones(inputs.num_nodes, bool)
+            used = [*(keys for _, keys in self.used()), self.roles.reference]
+            rest[inputs.positions(np.concatenate(used))] = False
+            return np.flatnonzero(rest)
+        wanted = read_nodes(inputs.graph, nodes, "nodes", True)
+        refused = {"the reference, which is not to be predicted": self.roles.reference}
+        if not self.apart:
+            refused["the known nodes, whose labels were used"] = self.roles.known.keys
+        for whose, keys in refused.items():
+            check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+        return wanted
+
+    def _predicted(self, nodes: Any) -> np.ndarray:
+        """As `wanted`; warns of nodes that were used."""
+        wanted = self.wanted(nodes)
+        if nodes is not None and not self.apart:
+            keys = np.concatenate([self.roles.calib.keys, self.roles.tuning.keys])
+            count = int(np.isin(wanted, self.inputs.positions(keys)).sum())
+            if count:
+                warn(
+                    f"{count} of the nodes were used to calibrate or tune: the guarantee does "
+                    "not apply"
+                )
+        return wanted
+
+    # -- what they get ------------------------------------------------------------------------
+
+    def sets(self, nodes: Any = None, smoothed: bool = False) -> PredictionSets:
+        """Prediction sets of some nodes, by default of all that were not used."""
+        sets = self.sets_at(self._predicted(nodes), check_flag(smoothed, "smoothed"))
+        made = {
+            "version": __version__,
+            "method": self.method.name,
+            "score": repr(self.scorer.score),
+            "alpha": float(self.alpha),
+            "seed": self.method.seed,
+            "calibration_nodes": len(self.roles.calib),
+            "tuning_nodes": len(self.roles.tuning),
+        }
+        sets.metadata = {f"snaps.{name}": str(value) for name, value in made.items()}
+        return sets
+
+    def p_values(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
+        """Conformal p-values (m, K) of some nodes."""
+        return self._p_values_at(self._predicted(nodes), check_flag(smoothed, "smoothed"))
+
+    def sets_at(self, positions: np.ndarray, smoothed: bool = False) -> PredictionSets:
+        """Prediction sets of the nodes at these positions."""
+        inputs, roles, alpha = self.inputs, self.roles, self.alpha
+        if smoothed:
+            mask = self._p_values_at(positions, True) > float(alpha)
+        else:
+            scores = inputs.score(self.scorer, positions)
+            mask = self.calibration.contains(scores, alpha, roles.groups.codes[positions])
+        ids = np.asarray(taken(inputs.graph.ids, positions))
+        return PredictionSets(mask, positions, ids, inputs.num_nodes, roles.classes)
+
+    def _p_values_at(self, positions: np.ndarray, smoothed: bool) -> np.ndarray:
+        inputs, roles, draws = self.inputs, self.roles, None
+        if smoothed:
+            # One draw per node and label; another calibration set, another draw: were it the
+            # node's alone, a pool would have a bias of its own for each seed.
+            keys = hashes(0, inputs.keys[positions], SMOOTH_STREAM)
+            seed = mixed_seed(self.method.seed, roles.calib.keys)
+            draws = uniforms(seed, keys, inputs.num_classes)
+        scores = inputs.score(self.scorer, positions)
+        return self.calibration.p_values(scores, roles.groups.codes[positions], draws)
+
+    def searches(self) -> dict[str, dict[str, Any]]:
+        """How similar nodes, and those in a similar context, were searched for."""
+        searches = {}
+        for recipe, graph in self.inputs.made(Similar, Context).items():
+            if isinstance(graph, SimilarityGraph):
+                among = recipe.search.candidates
+                searches[type(recipe).__name__.lower()] = {
+                    "method": graph.method,
+                    "recall": graph.recall,
+                    "candidates": None if among is None else min(among, self.inputs.num_nodes),
+                }
+        return searches
+
+    def labels_of_used(self) -> np.ndarray:
+        """Label codes (n,) of the nodes whose labels were used; -1 elsewhere."""
+        codes = np.full(self.inputs.num_nodes, -1)
+        if not self.apart:
+            for nodes in (self.roles.calib, self.roles.tuning, self.roles.known):
+                positions, rows = locate_keys(self.inputs.keys, nodes.keys)
+                codes[positions] = nodes.labels[rows]
+        return codes
+
+
+def _fingerprints(inputs: Inputs, roles: Roles) -> dict[str, Fingerprint]:
+    """What the nodes that are found by id later look like now."""
+    used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
+    keys_of = {"used": used, "reference": roles.reference}
+    return {name: Fingerprint.of(inputs, keys) for name, keys in keys_of.items() if len(keys)}
+
+
+def _warn_weak_class(
+    calibration: Calibration, scores: np.ndarray, roles: Roles, alpha: Fraction
+) -> None:
+    """Warn of the class with the lowest coverage, if tuning nodes show it far below the rest."""
+    labels, num_classes = roles.tuning.labels, len(roles.classes)
+    counts = np.bincount(labels, minlength=num_classes)
+    hits = np.bincount(
+        labels, weights=scores <= calibration.threshold(alpha), minlength=num_classes
+    )
+    coverage = hits / np.maximum(counts, 1)
+    judged = np.where(counts >= WEAK_NODES, counts, 0)
+    weakest = far_below(coverage, judged, len(calibration), alpha, chance=WEAK_CHANCE, gap=WEAK_GAP)
+    if weakest is not None:
+        warn(
+            f"class {plainly(roles.classes[weakest])} is covered {coverage[weakest]:.2f} on "
+            f"{counts[weakest]} tuning nodes, far below {float(1 - alpha):g}: "
+            "class_conditional=True (--class-conditional) gives each class its own threshold"
+        )
