@@ -158,7 +158,7 @@ class Inputs:
         """What was made so far of these kinds of recipe."""
         return {recipe: result for recipe, result in self._made.items() if type(recipe) in kinds}
 
-    # -- making ---------------------------------------------------------------------------------
+    # -- tables of all nodes --------------------------------------------------------------------
 
     def get(self, recipe: Recipe) -> Any:
         """A table (n, K), or a matrix (n, n) or None; made on the first call."""
@@ -180,15 +180,13 @@ class Inputs:
         match recipe:
             case Probs():
                 return self.probs
-            case Own() | Mean():
+            case Own() | Mean() | Beliefs():
                 self._prepare(recipe)
-                return self._in_blocks(lambda some: self._fresh(recipe, some, {}))
+                return self._in_blocks(lambda block: self._made_block(recipe, block, {}))
             case Averaged(of):
                 self._prepare(of)
                 kind = np.float32 if self._is_usual(of) else np.float64
-                return self._in_blocks(lambda some: self._block(of, some, {}), kind)
-            case Beliefs(evidence):
-                return with_certainty(self.probs.copy(), self.keys, evidence)
+                return self._in_blocks(lambda block: self._block(of, block, {}), kind)
             case Propagated(over, evidence):
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
@@ -209,6 +207,14 @@ class Inputs:
                     table = context_features(self.graph.adjacency, self.get(Summary()))
                     return similarity_graph(table, k, ids=self.keys, **vars(search))
 
+    def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
+        """A table (n, K) whose rows depend on themselves alone, made block by block."""
+        out = room(self.probs.shape, kind)
+        with stage("scores"):
+            for block in pieces(self.num_nodes, 8 * self.num_classes):
+                out[block] = make(block)
+        return out
+
     def _prepare(self, part: Part) -> None:
         """Make what blocks of a part read of all nodes, before the first block."""
         while isinstance(part, Mean):
@@ -218,32 +224,36 @@ class Inputs:
         if not isinstance(part, (Own, Beliefs)):
             self.get(part)
 
-    def _block(self, part: Part, some: slice, known: dict[Any, Array]) -> Array:
-        """Successive rows of a part; those of a large graph are made without all others.
+    def _is_kept(self, part: Part) -> bool:
+        """Whether the table of all nodes is kept; of large graphs, what rows give is not."""
+        return not self.large or not isinstance(part, (Own, Beliefs, Mean))
 
-        `known` has those rows of other parts, by key, and gets these.
-        """
+    def _block(self, part: Part, block: slice, rows: dict[Any, Array]) -> Array:
+        """Successive rows of a part; `rows` has those of other parts, and gets these."""
         key = self._key(part)
-        if not self.large or key in self._made:
-            return np.asarray(self.get(part)[some], np.float64)
-        if key not in known:
-            known[key] = self._fresh(part, some, known)
-        return known[key]
+        if key not in rows:
+            if key in self._made or self._is_kept(part):
+                rows[key] = np.asarray(self.get(part)[block], np.float64)
+            else:
+                rows[key] = self._made_block(part, block, rows)
+        return rows[key]
 
-    def _fresh(self, part: Part, some: slice, known: dict[Any, Array]) -> Array:
+    def _made_block(self, part: Part, block: slice, rows: dict[Any, Array]) -> Array:
         from snaps._kernels.aggregation import neighbour_mean
 
         match part:
             case Own(score, seed):
-                return score_table(score, self.probs[some], self.keys[some], seed)
+                return score_table(score, self.probs[block], self.keys[block], seed)
             case Beliefs(evidence):
-                return with_certainty(self.probs[some].copy(), self.keys[some], evidence)
+                return with_certainty(self.probs[block].copy(), self.keys[block], evidence)
             case Mean(over, of):
-                own, matrix, exact = self._block(of, some, known), self.get(over), self._exact(part)
+                own, matrix = self._block(of, block, rows), self.get(over)
                 if matrix is None:
                     return own
-                return neighbour_mean(matrix, self.get(Averaged(of)), own, some, exact=exact)
-        return np.asarray(self.get(part)[some], np.float64)
+                return neighbour_mean(
+                    matrix, self.get(Averaged(of)), own, block, exact=self._exact(part)
+                )
+        raise AssertionError(part)
 
     def _exact(self, mean: Mean) -> bool:
         """Whether to sum exactly: over links, which other engines list in other orders.
@@ -262,9 +272,9 @@ class Inputs:
         if self.similarity is not None or self.graph.features is None:
             return self.similarity
         if recipe.weighting == "uniform":
-            near = self.get(replace(recipe, weighting="cosine")).copy()
-            near.data[:] = 1
-            return near
+            uniform = self.get(replace(recipe, weighting="cosine")).copy()
+            uniform.data[:] = 1
+            return uniform
         return similarity_graph(self.graph.features, recipe.k, ids=self.keys, **vars(recipe.search))
 
     def _propagated(self, over: Over, evidence: Sequence[Evidence]) -> list[Array]:
@@ -288,24 +298,14 @@ class Inputs:
         if matrix is None:
             return table
         out = room(table.shape)
-        for some in pieces(len(table), 8 * table.shape[1]):
-            out[some] = neighbour_mean(matrix, table, rows=some)
+        for block in pieces(len(table), 8 * table.shape[1]):
+            out[block] = neighbour_mean(matrix, table, rows=block)
         return out
 
-    def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
-        """A table whose rows depend on themselves alone, made block by block if it is large."""
-        with stage("scores"):
-            if not self.large:
-                return np.asarray(make(slice(0, self.num_nodes)), kind)
-            out = room(self.probs.shape, kind)
-            for some in pieces(self.num_nodes, 8 * self.num_classes):
-                out[some] = make(some)
-            return out
-
-    # -- rows -----------------------------------------------------------------------------------
+    # -- rows of some nodes ---------------------------------------------------------------------
 
     def positions(self, keys: Keys) -> Array:
-        """Where the nodes with these keys stand, those that are here."""
+        """Positions of the nodes with these keys, of those that the graph has."""
         return locate_keys(self.keys, keys)[0]
 
     def others(self, but: Keys, seed: int, count: int) -> Keys:
@@ -320,80 +320,74 @@ class Inputs:
 
         What depends on evidence is asked for once, at few nodes: only those rows are made.
         """
-        flowing = self._flowing(asks)
+        together = self._propagated_together(asks)
         return [
-            np.asarray(
-                flowing[i] if i in flowing else self._rows(part, self.positions(keys)), np.float64
-            )
+            together[i] if i in together else self._rows(part, self.positions(keys), once=True)
             for i, (part, keys) in enumerate(asks)
         ]
 
-    def _flowing(self, asks: Sequence[tuple[Part, Keys]]) -> dict[int, Array]:
+    def _propagated_together(self, asks: Sequence[tuple[Part, Keys]]) -> dict[int, Array]:
         """Rows of the propagated parts, by their place among the asks.
 
-        Several over the same edges go together, as many as a block holds.
+        Several over the same edges are propagated together, as many as a block holds.
         """
         out: dict[int, Array] = {}
         flows = [(i, part) for i, (part, _) in enumerate(asks) if isinstance(part, Propagated)]
         for over in () if self.large else dict.fromkeys(part.over for _, part in flows):
             same = [(i, part.evidence) for i, part in flows if part.over == over]
-            for some in pieces(len(same), 4 * self.probs.size) if len(same) > 1 else ():
-                tables = self._propagated(over, [evidence for _, evidence in same[some]])
-                for (i, _), table in zip(same[some], tables, strict=True):
+            for batch in pieces(len(same), 4 * self.probs.size) if len(same) > 1 else ():
+                tables = self._propagated(over, [evidence for _, evidence in same[batch]])
+                for (i, _), table in zip(same[batch], tables, strict=True):
                     out[i] = table[self.positions(asks[i][1])]
         return out
 
-    def _rows(self, part: Part, places: Array) -> Array:
-        match part:
-            case Beliefs(evidence):
-                return with_certainty(self.probs[places], self.keys[places], evidence)
-            case Own(score, seed) if self.large:
-                return score_table(score, self.probs[places], self.keys[places], seed)
-            case Mean(over, of) if _evidence_of(of) is not None:
-                exact = self._exact(part)
-                return self.mean_rows(
-                    over, lambda some: self._rows(of, some), places, exact, np.float32
-                )
-            case Mean() if self.large:
-                return self._means(part, places)
-            case Propagated(over, evidence) if self.large and part not in self._made:
-                return self._propagated(over, [evidence])[0][places]
-            case Regressed(k, evidence, True, search):
-                _, found = locate_keys(self.keys[places], evidence.keys)
-                return self.get(Ridge(k, evidence, search)).left_out[found]
-        return self.get(part)[places]
+    def _rows(self, part: Part, positions: Array, once: bool = False) -> Array:
+        """Rows of a part; tables with evidence that is asked for `once` are not kept."""
+        from snaps._kernels.aggregation import neighbour_mean, neighbour_mean_at
 
-    def mean_rows(
-        self,
-        over: Over,
-        rows: Callable[[Array], Array],
-        places: Array,
-        exact: bool = False,
-        kind: Any = np.float64,
-    ) -> Array:
-        """The mean over neighbours at some places, of a table that is made where it is needed."""
+        match part:
+            case Regressed(k, evidence, True, search):
+                _, rows = locate_keys(self.keys[positions], evidence.keys)
+                return self.get(Ridge(k, evidence, search)).left_out[rows]
+            case Propagated(over, evidence) if once and self.large and part not in self._made:
+                return np.asarray(self._propagated(over, [evidence])[0][positions], np.float64)
+        seen_once = once and _evidence_of(part) is not None
+        if self._is_kept(part) and not seen_once:
+            return np.asarray(self.get(part).take(positions, axis=0), np.float64)
+        match part:
+            case Own(score, seed):
+                return score_table(score, self.probs[positions], self.keys[positions], seed)
+            case Beliefs(evidence):
+                return with_certainty(self.probs[positions], self.keys[positions], evidence)
+            case Mean(over, of):
+                matrix, exact = self.get(over), self._exact(part)
+                if matrix is None or not seen_once:
+                    own = self._rows(of, positions, once)
+                if matrix is None:
+                    return own
+                if not seen_once:
+                    table = self.get(Averaged(of))
+                    return neighbour_mean(matrix[positions], table, own, exact=exact)
+                return neighbour_mean_at(
+                    matrix, lambda some: self._rows(of, some, once), positions, np.float32,
+                    exact=exact,
+                )  # fmt: skip
+        return np.asarray(self.get(part)[positions], np.float64)
+
+    def mean_rows(self, over: Over, rows: Callable[[Array], Array], positions: Array) -> Array:
+        """The mean over neighbours of some nodes, of a table whose rows are made on demand."""
         from snaps._kernels.aggregation import neighbour_mean_at
 
         matrix = self.get(over)
-        if matrix is None:
-            return rows(places)
-        return neighbour_mean_at(matrix, rows, places, kind, exact=exact)
+        return rows(positions) if matrix is None else neighbour_mean_at(matrix, rows, positions)
 
-    def _means(self, mean: Mean, places: Array) -> Array:
-        """The mean over neighbours at some places, of a table that is there."""
-        from snaps._kernels.aggregation import neighbour_mean
-
-        own, matrix = self._rows(mean.of, places), self.get(mean.over)
-        if matrix is None:
-            return own
-        table = self.get(Averaged(mean.of))
-        return neighbour_mean(matrix[places], table, own, exact=self._exact(mean))
+    # -- scores ---------------------------------------------------------------------------------
 
     @stage("scores")
     @calm
     def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
-        # What weighs nothing need not be there.
+        # A part without weight need not be made.
         parts = {
             name: part
             for name, part in scorer.parts.items()
@@ -401,53 +395,36 @@ class Inputs:
         }
         if nodes is None or 2 * len(nodes) > self.num_nodes:
             # Most rows are sooner combined and then taken than taken from each table.
-            scores = self._scores(scorer, parts)
-            scores = scores if nodes is None else self._taken(scores, nodes)
+            scores = self._all_scores(scorer, parts)
+            scores = scores if nodes is None else taken(scores, nodes)
         else:
-            few = {name: self._few(part, nodes) for name, part in parts.items()}
-            scores = scorer.combine(few, self.keys[nodes])
-        if not all(np.isfinite(scores[some]).all() for some in pieces(len(scores), 8)):
+            rows = {name: self._rows(part, nodes) for name, part in parts.items()}
+            scores = scorer.combine(rows, self.keys[nodes])
+        if not all(np.isfinite(scores[block]).all() for block in pieces(len(scores), 8)):
             raise SnapsError(
                 f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "
                 "with scores beyond all numbers"
             )
         return scores
 
-    def _taken(self, table: Array, nodes: Array) -> Array:
-        """Some rows of a table."""
-        if not self.large:
-            return table.take(nodes, axis=0)
-        return taken(table, nodes)
-
-    def _few(self, part: Part, nodes: Array) -> Array:
-        """A part at few nodes; of a large graph, without those of all others."""
-        if self.large and isinstance(part, (Own, Mean)):
-            return self._rows(part, nodes) if isinstance(part, Own) else self._means(part, nodes)
-        return np.asarray(self.get(part).take(nodes, axis=0), np.float64)
-
-    def _scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
-        """All scores; those of a large graph are made once, and without tables of means."""
-        if not self.large:
-            tables = {name: self.get(part) for name, part in parts.items()}
-            with stage("scores"):
-                return scorer.combine(tables, self.keys)
+    def _all_scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
+        """Scores of all nodes; of a large graph they are kept."""
         scored = self._scored  # which another thread may replace
-        if scored is None or scored[0] is not scorer:
-            table = self._combined(scorer, parts)
-            table.flags.writeable = False
-            self._scored = scored = scorer, table
-        return scored[1]
-
-    def _combined(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
+        if scored is not None and scored[0] is scorer:
+            return scored[1]
         for part in parts.values():
             self._prepare(part)
 
-        def combine(some: slice) -> Array:
-            known: dict[Any, Array] = {}
-            rows = {name: self._block(part, some, known) for name, part in parts.items()}
-            return scorer.combine(rows, self.keys[some])
+        def combine(block: slice) -> Array:
+            made: dict[Any, Array] = {}  # a part within several others is made once
+            rows = {name: self._block(part, block, made) for name, part in parts.items()}
+            return scorer.combine(rows, self.keys[block])
 
-        return self._in_blocks(combine)
+        table = self._in_blocks(combine)
+        if self.large:
+            table.flags.writeable = False
+            self._scored = scorer, table
+        return table
 
 
 def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
