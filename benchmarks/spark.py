@@ -25,6 +25,7 @@ from benchmarks.data import load_graph
 from snaps.cli._resources import peak_memory
 from snaps.folder import read_folder, write_folder
 from snaps.models import smoothed_regression
+from snaps.predictor.estimator import method_of
 
 NUM_CLASSES, NUM_FEATURES, LINKS, CANDIDATES = 10, 16, 5, 2000
 GRAPHS = ("cora_ml", "coauthor_cs", "amazon_computers")
@@ -215,10 +216,10 @@ def _method(name: str, candidates: int) -> Any:
 def _local(folder: Path, out: str, method: Any) -> dict[str, Any]:
     start = time.perf_counter()
     data = read_folder(folder)
-    tune, known = data.tuning_and_known(method.uses_evidence)
+    tune, known = data.tuning_and_known(method_of(method).uses_evidence)
     method.calibrate(
         data.graph, data.probs, data.labels, data.nodes("calib"), tune,
-        known_nodes=known if method.uses_evidence else None,
+        known_nodes=known if method_of(method).uses_evidence else None,
     )  # fmt: skip
     method.predict_set(data.nodes("test")).to_parquet(out)
     seconds = time.perf_counter() - start

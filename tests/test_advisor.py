@@ -15,6 +15,7 @@ from snaps.cli.evaluate import _note
 from snaps.conformal.rank import conformal_rank
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
+from snaps.predictor.estimator import method_of
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
 from snaps.scoring.pooling import Pooling
@@ -88,7 +89,7 @@ def test_methods_that_share_a_fit_are_judged_as_if_fitted_alone(case, monkeypatc
     fitting = Evidence(away.ids, away.keys, away.labels)
     held = np.concatenate([TUNE[fold == 0], np.arange(380, 900)])
     for name, method in methods.items():
-        (fitted,) = method.scorer().fit(inputs, fitting, known, [Fraction(1, 10)])
+        (fitted,) = method_of(method).scorer.fit(inputs, fitting, known, [Fraction(1, 10)])
         scores = inputs.score(fitted, held)
         mine = scores[0]
         if method.class_conditional:

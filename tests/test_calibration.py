@@ -42,12 +42,12 @@ class Case:
             scores.astype(float),
             labels.astype(np.int64),
             K,
-            groups.astype(np.int64) if grouped else None,
+            groups.astype(np.int64) if grouped else 0,
             G if grouped else 1,
             by_class,
         )
         self.scores = np.array([row for row, _ in test], float).reshape(-1, K)
-        self.groups = np.array([g for _, g in test], np.int64) if grouped else None
+        self.groups = np.array([g for _, g in test], np.int64) if grouped else 0
 
     def cell(self, group, label):
         """Calibration scores that a label of a node is held against."""
@@ -315,6 +315,6 @@ def test_intervals_of_a_trillion_nodes(monkeypatch):
         assert "must be" in small.complaint(coverage_interval, **value, alpha=0.1)
     assert "'m' must fit into memory" in small.complaint(coverage_pmf, 100, trillion, 0.1)
     exact = {pair: coverage_interval(*pair, 0.1) for pair in ((100, 10**5), (10**5, 10**5))}
-    monkeypatch.setattr("snaps.conformal.calibration.MOST_COUNTED", 10)
+    monkeypatch.setattr("snaps.conformal.coverage.MOST_COUNTED", 10)
     for pair, ends in exact.items():
         assert coverage_interval(*pair, 0.1) == pytest.approx(ends, abs=3e-5)

@@ -1305,7 +1305,7 @@ def test_calibrate_then_predict_is_predict(here, run, options, data):
     assert again["inputs"].pop("cp.snaps")
     assert again == report and read_sets() == expected
     assert sorted(os.listdir(here)) == ["cp.snaps", "g", "sets.parquet"]
-    assert (snaps.load("cp.snaps")._state.inputs is not None) == data
+    assert (snaps.load("cp.snaps")._fitted[1].data is not None) == data
 
 
 def test_predict_with_a_folder_that_has_grown(here, run):

@@ -23,8 +23,6 @@ MODULES = (
     "models",
     "spark",
 )
-# What the library asks of its own estimators; nobody calls these.
-INNER = {"read_inputs", "warn_of", "advised_on", "restored", "similarity_again"}
 
 
 def public(module):
@@ -45,7 +43,7 @@ def methods(kind):
     for verb in dir(kind):
         method = inspect.getattr_static(kind, verb)
         function = getattr(method, "__func__", method)
-        if not verb.startswith("_") and verb not in INNER and inspect.isfunction(function):
+        if not verb.startswith("_") and inspect.isfunction(function):
             yield (
                 verb,
                 "".join(

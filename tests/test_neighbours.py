@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import snaps
 from snaps import similarity
 from snaps._runtime.threads import limit_threads
+from snaps.predictor.estimator import method_of
 from snaps.search import approximate as _cells
 from snaps.search import cells as loops
 from snaps.search import tiles
@@ -418,4 +419,4 @@ def test_an_approximate_graph_is_not_updated_but_made_anew(made):
 def test_estimators_complain(parameters, message):
     for kind in (snaps.SNAPS, snaps.Pooled):
         with pytest.raises(snaps.SnapsError, match=message):
-            kind(0.1, **parameters).scorer()
+            method_of(kind(0.1, **parameters))

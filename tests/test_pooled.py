@@ -214,11 +214,11 @@ def test_evidence_left_out_of_the_tuning_rows_alone(case):
     cp = snaps.Pooled(0.1, **options).calibrate(
         graph, probs, labels, pool[:200], pool[200:350], known_nodes=TRAIN
     )
-    assert cp._state.scorer.evidence == cp._state.roles.known
+    assert cp._predictor().scorer.evidence == cp._predictor().roles.known
     both = snaps.Pooled(0.1).calibrate(
         graph, probs, labels, pool[:200], pool[200:350], known_nodes=TRAIN
     )
-    assert len(both._state.scorer.evidence) == 80 + 150
+    assert len(both._predictor().scorer.evidence) == 80 + 150
     assert (both.scores_ != cp.scores_).any()
 
 

@@ -673,7 +673,7 @@ def test_a_verb_reads_the_state_once(tmp_path, monkeypatch, name, verb):
     states, answers = [], []
     for probs in (case.probs, another_run()):
         cp.recalibrate(case.graph, probs)
-        states.append(cp._state)
+        states.append(cp._fitted)
         answers.append(VERBS[verb](cp, tmp_path / "file.html"))
     assert verb == "neighbours_" or answers[0] != answers[1]
     reads = []
@@ -682,7 +682,7 @@ def test_a_verb_reads_the_state_once(tmp_path, monkeypatch, name, verb):
         reads.append(None)
         return states[len(reads) % 2]
 
-    monkeypatch.setattr(type(cp), "_state", property(another))
+    monkeypatch.setattr(type(cp), "_fitted", property(another))
     for _ in range(4):
         reads.append(None)
         assert VERBS[verb](cp, tmp_path / "file.html") in answers

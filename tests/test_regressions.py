@@ -7,6 +7,7 @@ import pytest
 
 import snaps
 from snaps.images import EmbeddedSNAPS
+from snaps.predictor.estimator import method_of
 from snaps.scoring.evidence import Labelled
 from tests.helpers import small
 from tests.helpers.small import CALIB, LABELS, NAMES, NUM_NODES, PROBS
@@ -108,7 +109,9 @@ def test_calibration_nodes_do_not_come_through_the_wall():
     for method in (snaps.SNAPS(0.2, k=5), snaps.Pooled(0.2, k=5)):
         for tuning, known in ((roles.calib, roles.known), (roles.tuning, roles.calib)):
             with pytest.raises(TypeError, match="Evidence alone, got Labelled"):
-                method.scorer().fit(inputs, tuning, known, [snaps._checks.check_alpha(0.2)])
+                method_of(method).scorer.fit(
+                    inputs, tuning, known, [snaps._checks.check_alpha(0.2)]
+                )
 
 
 # ---- recalibration -------------------------------------------------------------------------------

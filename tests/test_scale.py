@@ -25,6 +25,7 @@ from snaps.cli._resources import needs, read_size, shown_size
 from snaps.datasets import make_graph
 from snaps.folder import read_folder, write_folder
 from snaps.models import smoothed_regression
+from snaps.predictor.estimator import method_of
 from snaps.scoring import context as _context
 from snaps.scoring import regression as _regression
 from snaps.scoring.evidence import Evidence
@@ -59,7 +60,7 @@ def in_blocks(monkeypatch):
 
 def calibrated(method, data):
     made, probs, known, calib, _ = data
-    evidence = {"known_nodes": known} if method.uses_evidence else {}
+    evidence = {"known_nodes": known} if method_of(method).uses_evidence else {}
     cp = type(method)(**method.get_params())
     return cp.calibrate(made.graph, probs, made.labels, calib, **evidence)
 

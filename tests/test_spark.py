@@ -28,6 +28,7 @@ from snaps.folder import read_folder, write_folder
 from snaps.graph import graph_from_arrays
 from snaps.io.files import read_npz
 from snaps.models import smoothed_regression
+from snaps.predictor.estimator import method_of
 
 NUM_NODES = 700
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -64,11 +65,12 @@ def frames(spark, folder):
 def local(folder, method):
     """What the engine of one machine says."""
     data = read_folder(folder)
-    tune, known = data.tuning_and_known(method.uses_evidence)
+    checked = method_of(method)
+    tune, known = data.tuning_and_known(checked.uses_evidence)
     method.calibrate(
         data.graph, data.probs, data.labels, data.nodes("calib"),
-        tune if method.scorer().needs_tuning else None,
-        known_nodes=known if method.uses_evidence else None, classes=data.classes,
+        tune if checked.scorer.needs_tuning else None,
+        known_nodes=known if checked.uses_evidence else None, classes=data.classes,
     )  # fmt: skip
     asked = data.nodes("test")
     return method.predict_set(asked if asked.size else None)

@@ -23,7 +23,7 @@ from snaps._runtime import randomness as _randomness
 from snaps.datasets import make_graph
 from snaps.images import EmbeddedSNAPS
 from snaps.models import smoothed_regression
-from snaps.predictor import base as _base
+from snaps.predictor import predictor as _base
 from snaps.predictor import roles as _roles
 from snaps.scoring import evidence as _evidence
 from snaps.scoring import local as _inputs
@@ -31,8 +31,9 @@ from snaps.scoring.evidence import Evidence, Labelled
 from tests.helpers import law
 
 LEFT = [
-    "_evidence", "_parts", "_inputs", "_context", "_logpool", "_regression", "_shares", "scorers",
-    "pooling", "scores", "similarity", "_similarity_update", "structure", "graph",
+    "scoring.evidence", "scoring.parts", "scoring.local", "scoring.context", "scoring.logpool",
+    "scoring.regression", "scoring.shares", "scoring.mixing", "scoring.pooling", "scores",
+    "similarity", "search.update", "structure", "graph",
 ]  # fmt: skip
 
 
@@ -58,14 +59,14 @@ def functions_of(module):
 def test_nothing_left_of_the_wall_takes_labels_but_as_evidence(name):
     module = importlib.import_module(f"snaps.{name}")
     for function in functions_of(module):
-        if function.__name__.startswith("__") and name == "_evidence":
+        if function.__name__.startswith("__") and name == "scoring.evidence":
             continue
         for parameter in inspect.signature(function).parameters.values():
             words = set(parameter.name.split("_"))
             private = function.__name__.startswith("_")
             where = f"{name}.{function.__qualname__}({parameter.name})"
             # Private helpers below a fit get the labels of its evidence as an array.
-            allowed = private and name == "_logpool"
+            allowed = private and name == "scoring.logpool"
             assert allowed or not words & {"label", "labels", "calib", "truth", "roles"}, where
             assert parameter.annotation not in (Labelled, "Labelled"), where
 

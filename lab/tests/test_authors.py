@@ -16,6 +16,7 @@ import scipy.sparse as sp
 import snaps
 from snaps.conformal.rank import conformal_rank
 from snaps.datasets import make_graph
+from snaps.predictor.estimator import method_of
 from snaps.scores import RAPS_PENALTIES, score_table
 from snaps.scoring.evidence import Evidence
 from snaps.scoring.local import Inputs
@@ -64,7 +65,7 @@ def fitted(world, method, tuning):
     inputs = Inputs.read(graph, probs, near, logits=False)
     evidence = Evidence(graph.ids[tuning], graph.keys[tuning], labels[tuning])
     nobody = Evidence(graph.ids[:0], graph.keys[:0], labels[:0])
-    scorer = as_authors(method, graph, near).scorer()
+    scorer = method_of(as_authors(method, graph, near)).scorer
     (found,) = scorer.fit(inputs, evidence, nobody, [Fraction("0.2")])
     return found, inputs.score(found, np.arange(len(labels)))
 

@@ -20,6 +20,7 @@ from lab.tests import small as small_reproduce
 import snaps
 from snaps.cli import main
 from snaps.datasets import make_graph
+from snaps.predictor.estimator import method_of
 from snaps_lab.reproduce import catalogue, common, protocol, render, tables
 from snaps_lab.reproduce.store import Store, fingerprint
 
@@ -245,13 +246,15 @@ def test_methods_pay_for_tuning_from_the_same_budget(made, as_authors):
     [("own", (0, 0)), ("linked", (0, 1)), ("similar", (1, 0))],
 )
 def test_ablation_with_one_part_has_nothing_to_tune(name, weights):
-    scorer = protocol.SUITES["ablation"][name](0.1, 0).scorer()
+    scorer = method_of(protocol.SUITES["ablation"][name](0.1, 0)).scorer
     assert not scorer.needs_tuning
     assert scorer.grid == (weights,)
 
 
 def test_ablation_grids_leave_out_what_is_off():
-    grids = {name: m(0.1, 0).scorer().grid for name, m in protocol.SUITES["ablation"].items()}
+    grids = {
+        name: method_of(m(0.1, 0)).scorer.grid for name, m in protocol.SUITES["ablation"].items()
+    }
     assert len(grids["own+linked+similar"]) == 231
     assert all(lam == 0 for lam, _ in grids["own+linked"])
     assert all(mu == 0 for _, mu in grids["own+similar"])

@@ -282,7 +282,7 @@ def by_loading(random: Random, method: Any, ids: np.ndarray, classes: np.ndarray
 def by_threads(random: Random, method: Any, ids: np.ndarray, classes: np.ndarray) -> str:
     """Sets are asked for while another thread recalibrates: those before or after, none between."""
     cp, other = _plain(method, ids, classes), _plain(method, ids, classes)
-    graph = cp._state.inputs.graph
+    graph = cp._predictor().inputs.graph
     tables = data()["probs"], random.dirichlet(np.full(K, 0.6), N)
     allowed = []
     for table in tables:

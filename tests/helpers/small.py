@@ -88,7 +88,9 @@ def noted(call, *arguments, **options):
         warnings.simplefilter("always")
         result = call(*arguments, **options)
     ours = [one for one in found if issubclass(one.category, snaps.SnapsWarning)]
-    assert all(Path(one.filename).parent == HERE for one in ours), [one.filename for one in ours]
+    assert all(Path(one.filename).is_relative_to(HERE) for one in ours), [
+        one.filename for one in ours
+    ]
     return result, [str(one.message) for one in ours]
 
 

@@ -36,8 +36,7 @@ class Calibration:
     groups : int array (n,), or 0
         Their groups, 0 to num_groups - 1; 0 is one group for all.
     num_groups : int
-    by_class, by_group : bool
-        Whether thresholds are reported per class and per group.
+    by_class : bool
 
     Examples
     --------
@@ -54,10 +53,14 @@ class Calibration:
     groups: np.ndarray | int = 0
     num_groups: int = 1
     by_class: bool = False
-    by_group: bool = False
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    @property
+    def by_group(self) -> bool:
+        """Whether groups have thresholds of their own."""
+        return not isinstance(self.groups, int)
 
     @property
     def kind(self) -> str:

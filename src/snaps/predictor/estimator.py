@@ -207,11 +207,12 @@ class Estimator:
 
     def _predictor(self) -> Predictor:
         """What calibration gave, if the parameters are still those calibrated with."""
-        if self._fitted is None:
+        fitted = self._fitted  # which another thread may replace
+        if fitted is None:
             raise NotCalibratedError(
                 f"this {type(self).__name__} must be calibrated first: call calibrate()"
             )
-        params, predictor = self._fitted
+        params, predictor = fitted
         for name, before in params.items():
             value = getattr(self, name)
             if name != "alpha" and value is not before and not _same(value, before):
@@ -499,8 +500,9 @@ class Estimator:
 
     def __repr__(self) -> str:
         text = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
-        if self._fitted is not None:
-            predictor = self._fitted[1]
+        fitted = self._fitted
+        if fitted is not None:
+            predictor = fitted[1]
             tuned = f", tuned on {predictor.num_tuned}" if predictor.num_tuned else ""
             text += f"; calibrated on {len(predictor.roles.calib)} nodes{tuned}"
             if predictor.data is None:

@@ -283,14 +283,14 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
     if not np.isfinite(scores).all():
         raise SnapsError("'calib_scores' must be finite")
     scores.flags.writeable = False
-    own = np.zeros(len(scores), np.int64)
+    own: Any = 0
     if groups.given:
         own = arrays["calib_groups"]
         _check_codes(own, "calib_groups", len(groups))
         if own.shape != scores.shape:
             raise SnapsError(f"'calib_groups' must have shape {scores.shape}, got {own.shape}")
     calibration = Calibration(
-        scores, calib.labels, len(classes), own, len(groups), bool(header["by_class"]), groups.given
+        scores, calib.labels, len(classes), own, len(groups), bool(header["by_class"])
     )
     scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
     directed, then = header.get("links_directed"), header.get("calibrated_alpha")

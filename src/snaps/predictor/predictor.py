@@ -120,10 +120,9 @@ class Method:
             scores,
             roles.calib.labels,
             inputs.num_classes,
-            roles.groups.codes[positions],
+            roles.groups.codes[positions] if roles.groups.given else 0,
             len(roles.groups),
             self.class_conditional,
-            roles.groups.given,
         )
         calibration.warn_few(self.alpha, roles.classes, roles.groups.names)
         if not kept and calibration.kind == "calibration" and fitted.tuning_scores is not None:
