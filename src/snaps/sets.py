@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-import json
 import operator
 import os
 import sys
@@ -27,17 +24,11 @@ from snaps._checks import (
 from snaps._checks.classes import check_classes
 from snaps._checks.ids import check_ids, locate
 from snaps._checks.named import align_nodes, names_of, row_ids
-from snaps._runtime.memory import BLOCK
 from snaps.errors import SnapsError, require
 from snaps.graph import MOST_NODES
-from snaps.io.files import atomic_path, check_writable
+from snaps.io.files import check_writable
 
 _FORMATS = (".parquet", ".csv", ".jsonl")
-# Rows, and bytes of ids and labels, that are written at a time. Those of Parquet are more, for each
-# group of rows begins with its own dictionaries.
-_TEXT = 2**17, BLOCK
-_GROUP = 2**20, 4 * BLOCK
-_PLACE = 16  # bytes that are taken to find a label, whatever its name
 _FEW = 6  # classes that are shown by name
 
 
@@ -254,19 +245,9 @@ class PredictionSets:
         >>> pq.read_table("sets.parquet").column_names
         ['id', 'labels', 'size']
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        from snaps.io.writers import write_sets
 
-        names = self._names()
-        none = pa.table(self._columns(slice(0), names))
-        kept = {**self.metadata, **_check_metadata(metadata)}
-        schema = none.replace_schema_metadata(kept or None).schema
-        with (
-            atomic_path(path) as temporary,
-            pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer,
-        ):
-            for some in self._blocks(names, *_GROUP):
-                writer.write_table(pa.table(self._columns(some, names), schema))
+        write_sets(self, path, ".parquet", _check_metadata(metadata))
 
     def write(
         self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
@@ -301,80 +282,9 @@ class PredictionSets:
         {"id": "ann", "labels": [0, 1], "size": 2}
         {"id": "bob", "labels": [1], "size": 1}
         """
-        kind = check_output(path)
-        if kind == ".parquet":
-            self.to_parquet(path, metadata)
-            return
-        _check_metadata(metadata)
-        blocks = self._json_blocks() if kind == ".jsonl" else self._csv_blocks()
-        if kind == "-":
-            sys.stdout.flush()
-            for block in blocks:
-                _write_out(block)
-            sys.stdout.flush()
-            return
-        with atomic_path(path) as temporary, open(temporary, "wb") as file:
-            file.writelines(blocks)
+        from snaps.io.writers import write_sets
 
-    def _names(self) -> Any:
-        """The names of the labels as Parquet keeps them."""
-        import pyarrow as pa
-
-        names = self.classes
-        if names.dtype.kind != "U" and (names == names.astype(np.int32)).all():
-            names = names.astype(np.int32)
-        return pa.array(names)
-
-    def _columns(self, some: slice, names: Any) -> dict[str, Any]:
-        import pyarrow as pa
-
-        mask = self.mask[some]
-        return {
-            "id": pa.array(self.ids[some]),
-            "labels": label_lists(mask, names),
-            "size": pa.array(mask.sum(axis=1, dtype=np.int32)),
-        }
-
-    def _blocks(self, names: Any, rows: int, size: int) -> Iterator[slice]:
-        """Sets some at a time, at least once: so many rows and bytes at most, or a single row."""
-        label = _PLACE + _lengths(names)
-        for start in range(0, max(len(self), 1), rows):
-            some = slice(start, start + rows)
-            # A product with the mask would turn all of it into numbers; einsum does not.
-            taken = np.einsum("ij,j->i", self.mask[some], label) + _widths(self.ids[some])
-            cuts = np.flatnonzero(np.diff(np.cumsum(taken) // size)) + 1
-            ends = [start, *(start + cuts).tolist(), start + len(taken)]
-            yield from itertools.starmap(slice, itertools.pairwise(ends))
-
-    def _csv_blocks(self) -> Iterator[bytes]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        from pyarrow.csv import WriteOptions, write_csv
-
-        names = pa.array([_quoted(name) for name in self.classes.tolist()], pa.string())
-        for some in self._blocks(names, *_TEXT):
-            columns = self._columns(some, names)
-            columns["labels"] = pc.binary_join(columns["labels"], ";")
-            out = pa.BufferOutputStream()
-            write_csv(pa.table(columns), out, WriteOptions(include_header=some.start == 0))
-            yield out.getvalue().to_pybytes()
-
-    def _json_blocks(self) -> Iterator[bytes]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        names = pa.array(map(json.dumps, self.classes.tolist()), pa.string())
-        for some in self._blocks(names, *_TEXT):
-            columns = self._columns(some, names)
-            ids = columns["id"].cast(pa.string())
-            if self.ids.dtype.kind == "U":
-                ids = pa.array(map(json.dumps, self.ids[some].tolist()), pa.string())
-            labels = pc.binary_join(columns["labels"], ", ")
-            sizes = columns["size"].cast(pa.string())
-            parts = ('{"id": ', ids, ', "labels": [', labels, '], "size": ', sizes, "}\n", "")
-            lines = pc.binary_join_element_wise(*parts)
-            whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-            yield pc.binary_join(whole, "")[0].as_buffer().to_pybytes()
+        write_sets(self, path, check_output(path), _check_metadata(metadata))
 
 
 def _is_position(key: Any) -> bool:
@@ -428,45 +338,3 @@ def _check_metadata(metadata: Any) -> dict[str, str]:
                 f"'metadata' must be text that can be written, got {shown(text)}"
             ) from error
     return dict(metadata)
-
-
-def _quoted(name: int | str) -> str:
-    """A name as a field of a CSV line with ; between fields."""
-    line = io.StringIO()
-    csv.writer(line, delimiter=";", lineterminator="\r\n").writerow([name])
-    return line.getvalue().removesuffix("\r\n")
-
-
-def _write_out(block: bytes) -> None:
-    """Write to standard output, in UTF-8 wherever it takes bytes."""
-    if hasattr(sys.stdout, "buffer"):
-        sys.stdout.buffer.write(block)
-    else:
-        sys.stdout.write(block.decode())
-
-
-def _lengths(names: Any) -> Any:
-    """Bytes of each name of an Arrow array."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_integer(names.type):
-        return np.full(len(names), names.type.bit_width // 8)
-    return pc.binary_length(names).to_numpy().astype(np.int64)
-
-
-def _widths(ids: np.ndarray) -> Any:
-    """Bytes of each id at most: of its own characters, where NumPy has room for the longest."""
-    return 4 * np.char.str_len(ids) if ids.dtype.kind == "U" else ids.itemsize
-
-
-def label_lists(mask: np.ndarray, names: Any) -> Any:
-    """Sets as an Arrow array of lists of these names, for so many sets as fit into one."""
-    import pyarrow as pa
-
-    offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
-    # As np.nonzero(mask)[1], but in a third of its time.
-    places = np.flatnonzero(mask) % max(mask.shape[1], 1)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets.astype(np.int32)), names.take(pa.array(places))
-    )

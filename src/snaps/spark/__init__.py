@@ -394,7 +394,7 @@ def _sets(
     import pyarrow as pa
     from pyspark.sql import functions as F
 
-    from snaps.sets import label_lists
+    from snaps.io.writers import label_lists
     from snaps.spark._batches import keys_of
 
     parts = _weighed(fitted)
