@@ -5,6 +5,16 @@
   const PAGE = 20; // rows of the list at a time
   const FEW = 6; // labels of a node shown at first
   const STEPS = 65535;
+  const PART_NAMES = {
+    own: "itself",
+    similar: "similar nodes",
+    linked: "linked nodes",
+    two_hop: "links of links",
+    context: "nodes in a like context",
+    propagated: "known labels, by links",
+    propagated_context: "known labels, by context",
+    regression: "regression on features",
+  };
   const $ = (id) => document.getElementById(id);
   const number = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits) : "∞");
   const percent = (share) => (share && share < 0.001 ? "< 0.1" : (100 * share).toFixed(1)) + " %";
@@ -35,6 +45,8 @@
     if (text !== undefined) element.textContent = text;
     return element;
   }
+
+  const partName = (part) => PART_NAMES[part] ?? part.replaceAll("_", " ");
 
   const hash = (id) => "#node=" + encodeURIComponent(id);
 
@@ -338,7 +350,7 @@
     );
     const bars = make("dl", { class: "bars" });
     const at = (value) => (100 * (value - scale.low)) / scale.width;
-    nodes.parts.forEach(([part, weight, words], order) => {
+    nodes.parts.forEach(([part, weight], order) => {
       const value = scoreOf(part, place, label);
       const bar = make("span", { class: `fill part${order % 8}` });
       if (nodes.additive) {
@@ -351,7 +363,7 @@
       }
       const track = make("span", { class: nodes.additive ? "track" : "track centred" }, bar);
       bars.append(
-        line(words, track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight),
+        line(partName(part), track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight),
       );
     });
     const bar = make("span", { class: "fill mixed" });
@@ -397,9 +409,15 @@
     if (!nodes.near.length) return [];
     const kinds = nodes.near.map((name) => {
       const order = nodes.parts.findIndex(([part]) => part === name);
-      const [, weight, words] = nodes.parts[order];
+      const weight = nodes.parts[order][1];
       const list = neighboursOf(name, place, Math.abs(weight));
-      return { words, weight, list, part: order % 8, all: nodes["count " + name][place] };
+      return {
+        words: partName(name),
+        weight,
+        list,
+        part: order % 8,
+        all: nodes["count " + name][place],
+      };
     });
     const there = kinds.filter((kind) => kind.list.length);
     const out = [make("h4", { text: "Whom it listens to" })];
