@@ -182,18 +182,19 @@ def test_the_weights_were_chosen_where_sets_are_small(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "chosen"),
+    ("name", "chosen", "words"),
     [
-        ("split", "none"),
-        ("fixed", "given"),
-        ("pooled", "fit"),
-        ("daps", "grid"),
-        ("images", "grid"),
+        ("split", "none", "scores each node alone"),
+        ("fixed", "given", "given by the user"),
+        ("pooled", "fit", "fitted on 100 tuning nodes"),
+        ("daps", "grid", "mean of the best mixtures of many resamples"),
+        ("images", "grid", "mixture with the smallest sets was chosen"),
     ],
 )
-def test_how_weights_came_about(name, chosen, tmp_path, monkeypatch):
+def test_how_weights_came_about(name, chosen, words, tmp_path, monkeypatch):
     cp = calibrate(METHODS[name])
     assert facts(cp, None, TEST, monkeypatch, tmp_path).weights.chosen == chosen
+    assert words in Page(tmp_path / "r.html").text
 
 
 def test_another_level_after_calibration(tmp_path, monkeypatch):
@@ -212,7 +213,7 @@ def test_kept_weights_and_thresholds_of_another_graph(tmp_path, monkeypatch):
     told = facts(cp, case.labels, TEST, monkeypatch, tmp_path)
     assert told.weights.chosen == "kept" and told.basic is None
     serious = [title for title, (_, yes) in notes(cp, tmp_path, case.labels).items() if yes]
-    assert serious == ["The threshold comes from elsewhere"]
+    assert serious == ["The threshold comes from another graph"]
 
 
 def test_scores_and_thresholds(tmp_path, monkeypatch):
@@ -354,7 +355,7 @@ def test_a_part_of_many_nodes_is_carried(tmp_path, monkeypatch):
     nodes = page.nodes()
     carried = nodes["ids"][:50]
     assert nodes["carried"] == 50 and set(show) <= set(carried)
-    assert "This file carries 50 of 400 nodes" in page.text
+    assert "This file contains 50 of 400 nodes" in page.text
     # Who is carried depends on ids, not on order; neighbours come along by name.
     order = np.random.default_rng(0).permutation(400)
     back = np.argsort(order)
@@ -436,6 +437,24 @@ def test_names_are_text(tmp_path):
         assert " ".join(text.split()) in page.text
     nodes = page.nodes()
     assert nodes["classes"] == classes and nodes["ids"][7] == f"{HOSTILE}7"
+
+
+class Markup(snaps.Score):
+    """A score whose name tries to be markup; it stands in texts and in a plot's legend."""
+
+    def compute(self, probs, draws):
+        return 1 - probs
+
+    def __repr__(self):
+        return "<b>'\"&</svg></script>(1)"
+
+
+def test_names_of_scores_are_text(tmp_path):
+    page = write(calibrate(snaps.SNAPS(0.1, score=Markup())), tmp_path, made().labels, TEST)
+    assert [tag for tag, _ in page.tags].count("script") == 2
+    assert "b" not in {tag for tag, _ in page.tags}
+    assert "<b>'\"&</svg></script>(1)" in page.text
+    assert "<b>'\"&</svg></script> alone, no neighbours" in page.text
 
 
 def test_the_page_asks_for_nothing_and_is_the_same_each_time(tmp_path):

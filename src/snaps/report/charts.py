@@ -52,7 +52,7 @@ def _plot(name: str, height: float, title: str, text: str, marks: Iterable[Marku
         _element("desc", text, id=f"{name}-text"),
         *marks,
         class_=f"plot {name}",
-        viewBox=f"0 0 {WIDTH} {height:.0f}",
+        viewBox=f"0 0 {WIDTH} {height:.4g}",
         role="img",
         aria_labelledby=f"{name}-title {name}-text",
     )
@@ -100,11 +100,11 @@ def _inside(x: float, half: float) -> float:
 def coverage_plot(curve: CoverageCurve, promised: float, observed: float) -> Markup:
     """The coverage distribution, its interval, and the promised and observed coverage."""
     left, right, base, top = 16.0, WIDTH - 16.0, 128.0, 34.0
-    low, high = min(curve.shares[0], observed), max(curve.shares[-1], observed)
+    low, high = min(curve.coverages[0], observed), max(curve.coverages[-1], observed)
     pad = 0.06 * (high - low) or 0.01
     x = _scale(max(low - pad, 0), min(high + pad, 1), left, right)
     y = _scale(0, 1, base, top)
-    points = list(zip(curve.shares, curve.density, strict=True))
+    points = list(zip(curve.coverages, curve.density, strict=True))
     within = [(x(at), y(height)) for at, height in points if curve.low <= at <= curve.high]
     marks = []
     if len(within) > 1:
@@ -116,25 +116,23 @@ def coverage_plot(curve: CoverageCurve, promised: float, observed: float) -> Mar
     for end, middle in ends:
         marks.append(_line(x(end), base, x(end), base + 5, "axis"))
         marks.append(_text(_inside(middle, 28), base + 19, percent(end), "tick"))
-    marks.append(_text((ends[0][1] + ends[1][1]) / 2, base + 36, "99 % of fair runs", "tick"))
+    marks.append(_text((ends[0][1] + ends[1][1]) / 2, base + 36, "99 % of random splits", "tick"))
     marks.append(_line(x(promised), top - 6, x(promised), base, "promised"))
     marks.append(_line(x(observed), top - 18, x(observed), base, "observed"))
     marks.append(_circle(x(observed), base, 6, "observed"))
     side = 1 if observed >= promised else -1
-    words = f"promised {exact_percent(promised)}"
+    words = f"promised {exact_percent(promised)}", f"observed {percent(observed)}"
     anchor = "end" if side > 0 else "start"
-    marks.append(_text(x(promised) - 6 * side, top - 8, words, "promised", anchor))
+    marks.append(_text(x(promised) - 6 * side, top - 8, words[0], "promised", anchor))
     if not 130 < x(observed) < WIDTH - 130:  # little room on the outer side
         side = -side
-    words = f"observed {percent(observed)}"
     anchor = "start" if side > 0 else "end"
-    marks.append(_text(x(observed) + 6 * side, top - 22, words, "observed", anchor))
+    marks.append(_text(x(observed) + 6 * side, top - 22, words[1], "observed", anchor))
     text = (
-        f"By chance the coverage of one run varies; 99 % of fair runs fall between "
-        f"{percent(curve.low)} and {percent(curve.high)}. Promised: {exact_percent(promised)}. "
-        f"Observed: {percent(observed)}."
+        f"In 99 % of random splits the coverage is between {percent(curve.low)} and "
+        f"{percent(curve.high)}; {words[0]}, {words[1]}."
     )
-    return _plot("coverage", base + 46, "Coverage promised and observed", text, marks)
+    return _plot("coverage", base + 46, "Promised and observed coverage", text, marks)
 
 
 # -- sizes ---------------------------------------------------------------------------------------
@@ -181,7 +179,7 @@ def size_plot(sizes: Sizes, basic: Sizes | None, method: str, score: str) -> Mar
     if basic:
         marks.append(_rect(WIDTH / 2 - 30, 2, 10, 10, "bar theirs"))
         marks.append(_text(WIDTH / 2 - 14, 11, f"{score} alone, no neighbours", "legend", "start"))
-    return _plot("sizes", base + 42, "How many labels sets have", "; ".join(texts) + ".", marks)
+    return _plot("sizes", base + 42, "Number of labels per set", "; ".join(texts) + ".", marks)
 
 
 # -- slices --------------------------------------------------------------------------------------
@@ -266,7 +264,7 @@ def _triangle_plot(weights: Weights) -> Markup:
         f"{low:.2f}; largest {high:.2f}; chosen {weights.size:.2f} with similar {lam:.2f} and "
         f"linked {mu:.2f}."
     )
-    return _plot("triangle", bottom + 34, "How the weights were chosen", text, marks)
+    return _plot("triangle", bottom + 34, "Set size by weights", text, marks)
 
 
 def _shade(size: float, low: float, high: float) -> int:
@@ -301,7 +299,7 @@ def _line_plot(weights: Weights) -> Markup:
         f"{weights.sizes[-1]:.2f} at weight {grid[-1]:g}, the smallest {low:.2f}; chosen "
         f"{weights.size:.2f} at weight {chosen:.2f}."
     )
-    return _plot("tuning", base + 50, "How the weight was chosen", text, marks)
+    return _plot("tuning", base + 50, "Set size by weight", text, marks)
 
 
 def _bars_plot(parts: Mapping[str, float]) -> Markup:
@@ -317,7 +315,7 @@ def _bars_plot(parts: Mapping[str, float]) -> Markup:
         marks.append(_rect(start, y, end - start, 18, f"bar part{place % 8}"))
         marks.append(_text(end + 8, y + 13, f"{weight:.2f}", "value", "start"))
     text = ", ".join(f"{name} {weight:.2f}" for name, weight in names.items())
-    return _plot("weights", 12 + row * len(parts), "What each part weighs", f"{text}.", marks)
+    return _plot("weights", 12 + row * len(parts), "Weight of each part", f"{text}.", marks)
 
 
 # -- threshold -----------------------------------------------------------------------------------
@@ -337,17 +335,17 @@ def score_plot(scores: Scores) -> Markup:
                 width = x(end) - x(start) - 1
                 marks.append(_rect(x(start) + 0.5, axis - up * height, width, height, kind))
     marks.append(_line(left, axis, right, axis, "axis"))
-    finite, alone = scores.finite, len(scores.limits) == 1
+    finite = scores.finite
     for limit in finite[:_MOST_LINES]:
         marks.append(_line(x(limit), axis - reach - 10, x(limit), axis + reach, "observed"))
-    text = "The threshold is infinite"
+    text = f"Scores of the calibration nodes: {low:.3f} to {high:.3f}; "
     if finite:
-        words = f"threshold {finite[0]:.3f}" if alone else f"{len(finite)} thresholds"
+        words = f"{len(finite)} thresholds" if len(finite) > 1 else f"threshold {finite[0]:.3f}"
         middle = x(sum(finite) / len(finite))
         marks.append(_text(_inside(middle, 62), axis - reach - 16, words, "observed"))
-        text = f"{len(finite)} thresholds lie between {min(finite):.3f} and {max(finite):.3f}"
-        if alone:
-            text = f"The threshold lies at {finite[0]:.3f}"
+        text += f"{words}, {min(finite):.3f} to {max(finite):.3f}" if len(finite) > 1 else words
+    else:
+        text += "the threshold is infinite"
     crowded = max(scores.true[: len(scores.true) // 4]) > 0.7 * max(scores.true)
     corner = (right, "end") if crowded else (left, "start")
     marks.append(_text(corner[0], axis - reach + 8, "true labels", "legend ours", corner[1]))
@@ -355,11 +353,10 @@ def score_plot(scores: Scores) -> Markup:
     base = axis + reach + 16
     marks.append(_text(left, base, f"{low:.2f}", "tick", "start"))
     marks.append(_text(right, base, f"{high:.2f}", "tick", "end"))
-    marks.append(_text(WIDTH / 2, base, "low: fits · score · high: strange", "tick"))
-    text += f"; scores of the calibration nodes lie between {low:.3f} and {high:.3f}."
+    marks.append(_text(WIDTH / 2, base, "low: fits · score · high: does not fit", "tick"))
     if scores.true_in is not None and scores.other_out is not None:
         text += (
-            f" {percent(scores.true_in)} of the true labels are in, "
-            f"{percent(scores.other_out)} of the others are out."
+            f"; {percent(scores.true_in)} of the true labels are in the sets, "
+            f"{percent(scores.other_out)} of the others are not"
         )
-    return _plot("scores", base + 8, "Where the threshold lies in the scores", text, marks)
+    return _plot("scores", base + 8, "Scores and threshold", text + ".", marks)

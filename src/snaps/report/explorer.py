@@ -47,11 +47,7 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
     """
     state, inputs = subject.state, subject.inputs
     scorer, calibration, groups = state.scorer, state.calibration, state.roles.groups
-    matrices = {
-        name: matrix
-        for name, over in subject.neighbour_parts.items()
-        if (matrix := inputs.get(over)) is not None
-    }
+    matrices = {name: matrix for name, matrix in subject.neighbours.items() if matrix is not None}
     parts = [name for name, weight in scorer.weights.items() if name == "own" or weight]
     parts = parts if len(scorer.weights) > 1 else []  # the only part is the score itself
     packed, neighbours = _choose_nodes(subject, show, matrices, 1 + len(parts))

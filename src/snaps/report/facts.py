@@ -9,12 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from snaps._checks import check_alpha
 from snaps._evaluation import Evaluation
 from snaps._exchangeability import Exchangeability
 from snaps._inputs import Inputs
-from snaps._parts import Mean, Over, Own, Scorer
+from snaps._parts import Mean, Own, Scorer
 from snaps._state import State
 from snaps.calibration import Calibration, coverage_interval, coverage_pmf, enough
 from snaps.scorers import Mixing
@@ -72,11 +73,11 @@ class Subject:
         return np.diff(adjacency.indptr) if adjacency.nnz else None
 
     @property
-    def neighbour_parts(self) -> dict[str, Over]:
-        """Parts that average over a node's neighbours, by which neighbours; none of weight 0."""
+    def neighbours(self) -> dict[str, sp.csr_array | None]:
+        """Neighbours and their weights, for each part that averages over them; none of weight 0."""
         scorer = self.state.scorer
         return {
-            name: part.over
+            name: self.inputs.get(part.over)
             for name, part in scorer.parts.items()
             if isinstance(part, Mean) and not isinstance(part.of, Mean) and scorer.weights[name]
         }
@@ -84,10 +85,9 @@ class Subject:
 
 @dataclass(frozen=True)
 class CoverageCurve:
-    """The coverage distribution: shares of covered nodes, the density at each (peak 1), and the
-    interval that 99 % of draws fall in."""
+    """The coverage distribution: coverages, their density (peak 1) and the interval of 99 %."""
 
-    shares: list[float]
+    coverages: list[float]
     density: list[float]
     low: float
     high: float
@@ -140,6 +140,8 @@ class Weights:
     chosen : str
         How: "none" (there is one part), "given" (by the user), "grid", "fit", "default" (too few
         tuning nodes) or "kept" (from another graph).
+    averaged : bool
+        Whether they are a mean over resamples of the tuning nodes.
     pairs : list of (lam, mu)
     sizes : list of float
         Labels per set of the tuning nodes, for each pair.
@@ -149,6 +151,7 @@ class Weights:
 
     parts: dict[str, float]
     chosen: str
+    averaged: bool = False
     pairs: list[tuple[float, float]] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
     size: float = 0.0
@@ -160,8 +163,8 @@ class Weights:
     @property
     def tuned(self) -> list[str]:
         """Which of similar and linked vary on the grid."""
-        lams, mus = zip(*self.pairs, strict=True) if self.pairs else ((), ())
-        return [name for name, grid in (("similar", lams), ("linked", mus)) if any(grid)]
+        names = enumerate(("similar", "linked"))
+        return [name for i, name in names if any(pair[i] for pair in self.pairs)]
 
 
 @dataclass(frozen=True)
@@ -355,15 +358,15 @@ class _Sets:
         """
         counts = np.bincount(codes, minlength=len(names)).tolist()
         labels = np.bincount(codes, self.sizes, len(names)).tolist()
-        covered = self.sizes if self.covered is None else self.covered
-        hits = np.bincount(codes, covered, len(names)).tolist()
+        hits = None if self.covered is None else np.bincount(codes, self.covered, len(names))
         slices = []
         for i, (name, n) in enumerate(zip(names, counts, strict=True)):
-            if n == 0 or self.covered is None:
-                slices.append(Slice(name, n, labels[i] / n if n else None))
-            else:
-                interval = _interval(self.n_calib if n_calib is None else n_calib[i], n, self.alpha)
-                slices.append(Slice(name, n, labels[i] / n, hits[i] / n, *interval))
+            slice = Slice(name, n, labels[i] / n if n else None)
+            if n and hits is not None:
+                calibrated = self.n_calib if n_calib is None else int(n_calib[i])
+                low, high = _interval(calibrated, n, self.alpha)
+                slice = replace(slice, coverage=float(hits[i]) / n, low=low, high=high)
+            slices.append(slice)
         return slices
 
     def in_bands(self, values: np.ndarray, single: int = 12) -> list[Slice]:
@@ -407,7 +410,7 @@ def _weights(subject: Subject) -> Weights:
     if totals is None:
         return Weights(parts, "default")
     *sizes, size = (totals / len(tuning)).tolist()
-    return Weights(parts, "grid", list(scorer.grid), sizes, size)
+    return Weights(parts, "grid", scorer.averaged, list(scorer.grid), sizes, size)
 
 
 def _scores(subject: Subject) -> Scores:

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import betaincinv
 
-from snaps._parts import Links, Similar
 from snaps._randomness import REPORT_STREAM, smallest
 from snaps.calibration import conformal_rank, fewest_nodes
 from snaps.report.facts import Subject
@@ -20,7 +19,7 @@ _CHECKED = 100  # nodes whose similar nodes are searched for again
 
 @dataclass(frozen=True)
 class Note:
-    """A kind of note, with its numbers and names; a `serious` one puts the promise in doubt."""
+    """A kind of note, with its numbers and names; a `serious` one puts the guarantee in doubt."""
 
     kind: str
     title: str
@@ -39,7 +38,7 @@ def find_notes(subject: Subject, chosen: str) -> list[Note]:
 
 
 def _pool(subject: Subject) -> Iterator[Note]:
-    """Whether the promise applies to these nodes at all."""
+    """Whether the guarantee applies to these nodes at all."""
     if subject.look is not None and not subject.look.alike:
         yield Note(
             "different",
@@ -48,7 +47,7 @@ def _pool(subject: Subject) -> Iterator[Note]:
             serious=True,
         )
     if subject.state.apart:
-        yield Note("other graph", "The threshold comes from elsewhere", serious=True)
+        yield Note("other graph", "The threshold comes from another graph", serious=True)
 
 
 def _calibration(subject: Subject) -> Iterator[Note]:
@@ -88,14 +87,13 @@ def _labels(subject: Subject) -> Iterator[Note]:
 
 def _isolated(subject: Subject) -> Iterator[Note]:
     """Predicted nodes without neighbours."""
-    kinds = {Links: "links", Similar: "similar nodes"}
-    for over in subject.neighbour_parts.values():
-        matrix = subject.inputs.get(over)
+    words = {"linked": "links", "similar": "similar nodes"}
+    for name, matrix in subject.neighbours.items():
         counts = np.zeros(subject.inputs.num_nodes) if matrix is None else np.diff(matrix.indptr)
         isolated = int((counts[subject.nodes] == 0).sum())
-        if isolated and type(over) in kinds:
-            what = kinds[type(over)]
-            yield Note("isolated", f"Nodes without {what}", {"n": isolated, "what": what})
+        if isolated and name in words:
+            values = {"n": isolated, "what": words[name]}
+            yield Note("isolated", f"Nodes without {words[name]}", values)
 
 
 def _recall(subject: Subject) -> Iterator[Note]:
