@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -16,9 +17,10 @@ import pytest
 import snaps
 from snaps.folder import write_folder
 from snaps.models import smoothed_regression
-from snaps.report import _explorer, _facts
-from snaps.report._charts import percent, size_bands
-from snaps.report._notes import measured_recall
+from snaps.report import explorer
+from snaps.report.charts import percent, size_bands
+from snaps.report.facts import coverage_interval, gather
+from snaps.report.notes import measured_recall
 from tests.helpers import small
 from tests.helpers.small import complaint, made, noted
 
@@ -95,10 +97,21 @@ def facts(cp, labels, nodes, monkeypatch, tmp_path):
     """The numbers behind a report."""
     seen = []
     monkeypatch.setattr(
-        "snaps.report.gather", lambda subject: seen.append(_facts.gather(subject)) or seen[0]
+        "snaps.report.page.gather", lambda subject: seen.append(gather(subject)) or seen[0]
     )
     cp.report(tmp_path / "r.html", labels, nodes)
     return seen[0]
+
+
+def notes(cp, tmp_path, labels=None, nodes=TEST):
+    """The notes on the page: title, text, and whether it is serious."""
+    cp.report(tmp_path / "r.html", labels, nodes)
+    pattern = r'<li class="(serious|mild)"><h3>(.*?)</h3>\s*<p>(.*?)</p>'
+    found = re.findall(pattern, (tmp_path / "r.html").read_text("utf-8"), re.S)
+    return {
+        unescape(title): (" ".join(unescape(text).split()), kind == "serious")
+        for kind, title, text in found
+    }
 
 
 # ---- Numbers -------------------------------------------------------------------------------------
@@ -139,7 +152,7 @@ def test_the_basic_score_and_slices_by_plain_counts(tmp_path, monkeypatch):
         own = case.labels[TEST] == y
         assert (one.n, one.coverage) == (own.sum(), pytest.approx(hits[own].mean()))
         assert one.size == pytest.approx(sets.sizes[own].mean())
-        assert (one.low, one.high) == _facts.coverage_interval(told.n_calib, one.n, 0.1)
+        assert (one.low, one.high) == coverage_interval(told.n_calib, one.n, 0.1)
     degrees = np.diff(case.graph.adjacency.indptr)[TEST]
     bands = {"0": (0, 0), "1": (1, 1), "2\u00a0to\u00a03": (2, 3), "4\u00a0to\u00a07": (4, 7)}
     for one in told.by_degree[:4]:
@@ -169,18 +182,19 @@ def test_the_weights_were_chosen_where_sets_are_small(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "chosen"),
+    ("name", "chosen", "words"),
     [
-        ("split", "none"),
-        ("fixed", "given"),
-        ("pooled", "fit"),
-        ("daps", "grid"),
-        ("images", "grid"),
+        ("split", "none", "scores each node alone"),
+        ("fixed", "given", "given by the user"),
+        ("pooled", "fit", "fitted on 100 tuning nodes"),
+        ("daps", "grid", "mean of the best mixtures of many resamples"),
+        ("images", "grid", "mixture with the smallest sets was chosen"),
     ],
 )
-def test_how_weights_came_about(name, chosen, tmp_path, monkeypatch):
+def test_how_weights_came_about(name, chosen, words, tmp_path, monkeypatch):
     cp = calibrate(METHODS[name])
     assert facts(cp, None, TEST, monkeypatch, tmp_path).weights.chosen == chosen
+    assert words in Page(tmp_path / "r.html").text
 
 
 def test_another_level_after_calibration(tmp_path, monkeypatch):
@@ -198,9 +212,8 @@ def test_kept_weights_and_thresholds_of_another_graph(tmp_path, monkeypatch):
         cp.recalibrate(other, case.probs, threshold="keep")
     told = facts(cp, case.labels, TEST, monkeypatch, tmp_path)
     assert told.weights.chosen == "kept" and told.basic is None
-    assert [note.title for note in told.notes if note.serious] == [
-        "The threshold comes from elsewhere"
-    ]
+    serious = [title for title, (_, yes) in notes(cp, tmp_path, case.labels).items() if yes]
+    assert serious == ["The threshold comes from another graph"]
 
 
 def test_scores_and_thresholds(tmp_path, monkeypatch):
@@ -219,45 +232,40 @@ def test_scores_and_thresholds(tmp_path, monkeypatch):
 # ---- Notes ---------------------------------------------------------------------------------------
 
 
-def titles(cp, monkeypatch, tmp_path, labels=None, nodes=TEST):
-    return [note.title for note in facts(cp, labels, nodes, monkeypatch, tmp_path).notes]
-
-
 def test_too_few_calibration_nodes(tmp_path, monkeypatch):
     case = made()
     cp, _ = noted(
         lambda: snaps.SplitConformal(0.1).calibrate(case.graph, case.probs, case.labels, CALIB[:5])
     )
-    told = facts(cp, case.labels, TEST, monkeypatch, tmp_path)
-    assert told.sizes.full == 1 and told.notes[0].title == "Too few calibration nodes"
+    assert facts(cp, case.labels, TEST, monkeypatch, tmp_path).sizes.full == 1
+    assert next(iter(notes(cp, tmp_path, case.labels))) == "Too few calibration nodes"
     text = Page(tmp_path / "r.html").text
     assert "90 % promised, at the price of full sets." in text
     assert "The threshold is infinite" in text
 
 
-def test_few_calibration_nodes(tmp_path, monkeypatch):
+def test_few_calibration_nodes(tmp_path):
     case = made()
     cp = snaps.SplitConformal(0.1).calibrate(case.graph, case.probs, case.labels, CALIB[:30])
-    assert "Few calibration nodes" in titles(cp, monkeypatch, tmp_path)
-    assert "Few calibration nodes" not in titles(
-        calibrate(snaps.SplitConformal(0.1)), monkeypatch, tmp_path
-    )
+    assert "Few calibration nodes" in notes(cp, tmp_path)
+    many = calibrate(snaps.SplitConformal(0.1))
+    assert "Few calibration nodes" not in notes(many, tmp_path)
 
 
-def test_classes_without_calibration_nodes(tmp_path, monkeypatch):
+def test_classes_without_calibration_nodes(tmp_path):
     case = made()
     some = CALIB[case.labels[CALIB] != 2]
     cp = snaps.SplitConformal(0.1).calibrate(case.graph, case.probs, case.labels, some)
-    notes = facts(cp, case.labels, TEST, monkeypatch, tmp_path).notes
-    (note,) = [note for note in notes if note.title == "Classes without calibration nodes"]
-    assert "of class 2." in note.text
-    assert notes[0].title == "The calibration nodes look different" and notes[0].serious
+    shown = notes(cp, tmp_path, case.labels)
+    assert "of class 2." in shown["Classes without calibration nodes"][0]
+    title, (_, serious) = next(iter(shown.items()))
+    assert title == "The calibration nodes look different" and serious
     cp, _ = noted(
         lambda: snaps.SplitConformal(0.1, class_conditional=True).calibrate(
             case.graph, case.probs, case.labels, some
         )
     )
-    assert "Too few calibration nodes in some classes" in titles(cp, monkeypatch, tmp_path)
+    assert "Too few calibration nodes in some classes" in notes(cp, tmp_path)
 
 
 def test_lonely_nodes_and_unknown_labels(tmp_path, monkeypatch):
@@ -265,42 +273,42 @@ def test_lonely_nodes_and_unknown_labels(tmp_path, monkeypatch):
     alone = (np.diff(case.graph.adjacency.indptr)[TEST] == 0).sum()
     labels = case.labels.copy()
     labels[TEST[:10]] = -1
-    told = facts(calibrate(snaps.DAPS(0.1, weight=0.5)), labels, TEST, monkeypatch, tmp_path)
-    texts = {note.title: note.text for note in told.notes}
-    assert texts["Nodes without links"].startswith(f"{alone} of 160 ")
-    assert texts["Some labels are unknown"].startswith("Coverage was observed on the 150 of 160")
+    cp = calibrate(snaps.DAPS(0.1, weight=0.5))
+    shown = notes(cp, tmp_path, labels)
+    assert shown["Nodes without links"][0].startswith(f"{alone} of 160 ")
+    assert shown["Some labels are unknown"][0].startswith("Coverage was observed on the 150 of 160")
+    told = facts(cp, labels, TEST, monkeypatch, tmp_path)
     assert told.sizes.n == 160 and told.evaluation["n"] == 150
 
 
-def test_weights_that_could_not_be_tuned(tmp_path, monkeypatch):
+def test_weights_that_could_not_be_tuned(tmp_path):
     case = made()
     with pytest.warns(snaps.SnapsWarning, match="too few to tune on"):
         cp = snaps.SNAPS(0.1).calibrate(
             case.graph, case.probs, case.labels, CALIB[5:], tune_nodes=CALIB[:5]
         )
-    assert "The weights were not tuned" in titles(cp, monkeypatch, tmp_path)
+    assert "The weights were not tuned" in notes(cp, tmp_path)
 
 
-def test_neighbours_that_were_found_in_part(tmp_path, monkeypatch):
+def test_neighbours_that_were_found_in_part(tmp_path):
     case = made()
     assert measured_recall(case.graph.features, case.similarity, case.graph.keys) == (1.0, 100)
     part = snaps.similarity_graph(case.graph.features, 20, ids=case.graph.keys, candidates=200)
     recall, _ = measured_recall(case.graph.features, part, case.graph.keys)
     assert 0.35 < recall < 0.65
-    notes = facts(calibrate(snaps.SNAPS(0.1), similarity=part), None, TEST, monkeypatch, tmp_path)
-    (note,) = [note for note in notes.notes if note.title == "Approximate neighbours"]
-    assert f"{100 * recall:.3g} %" in note.text
+    shown = notes(calibrate(snaps.SNAPS(0.1), similarity=part), tmp_path)
+    assert f"{100 * recall:.1f} %" in shown["Approximate neighbours"][0]
     whole = calibrate(snaps.SNAPS(0.1), similarity=case.similarity)
-    assert "Approximate neighbours" not in titles(whole, monkeypatch, tmp_path)
+    assert "Approximate neighbours" not in notes(whole, tmp_path)
 
 
-def test_ties_at_the_threshold(tmp_path, monkeypatch):
+def test_ties_at_the_threshold(tmp_path):
     case = made()
     probs = np.where(np.arange(400)[:, None] % 3 == np.arange(3), 0.6, 0.2)
     cp = snaps.SplitConformal(0.1, score=snaps.THR()).calibrate(
         case.graph, probs, case.labels, CALIB
     )
-    assert "Scores tie at the threshold" in titles(cp, monkeypatch, tmp_path, case.labels)
+    assert "Scores tie at the threshold" in notes(cp, tmp_path, case.labels)
 
 
 # ---- Nodes ---------------------------------------------------------------------------------------
@@ -322,7 +330,7 @@ def test_every_node_is_packed_with_its_scores_and_set(name, tmp_path):
     assert (roles[TEST] == "predicted").all() and (roles[cp.calib_nodes_] == "calibration").all()
     assert (roles[cp.tune_nodes_] == "tuning").all() and (roles[cp.known_nodes_] == "known").all()
     told = cp.explain(int(TEST[7]))
-    for part, _, _ in nodes["parts"]:
+    for part, _ in nodes["parts"]:
         low, high = nodes["ranges"][part]
         row = nodes[f"score {part}"].reshape(400, 3)[TEST[7]]
         expected = told.parts[part]
@@ -341,13 +349,13 @@ def test_every_node_is_packed_with_its_scores_and_set(name, tmp_path):
 
 def test_a_part_of_many_nodes_is_carried(tmp_path, monkeypatch):
     case, cp = made(), calibrate(snaps.SNAPS(0.1))
-    monkeypatch.setattr(_explorer, "MOST_NODES", 50)
+    monkeypatch.setattr(explorer, "MOST_NODES", 50)
     show = case.graph.ids[[3, 399]].tolist()
     page = write(cp, tmp_path, case.labels, TEST, show=show)
     nodes = page.nodes()
     carried = nodes["ids"][:50]
     assert nodes["carried"] == 50 and set(show) <= set(carried)
-    assert "This file carries 50 of 400 nodes" in page.text
+    assert "This file contains 50 of 400 nodes" in page.text
     # Who is carried depends on ids, not on order; neighbours come along by name.
     order = np.random.default_rng(0).permutation(400)
     back = np.argsort(order)
@@ -369,7 +377,7 @@ def test_a_part_of_many_nodes_is_carried(tmp_path, monkeypatch):
 
 def test_fewer_nodes_are_carried_where_each_is_long(tmp_path, monkeypatch):
     cp = calibrate(snaps.SNAPS(0.1))
-    monkeypatch.setattr(_explorer, "MOST_BYTES", 30_000)
+    monkeypatch.setattr(explorer, "MOST_BYTES", 30_000)
     page = write(cp, tmp_path, made().labels, TEST)
     assert 50 < page.nodes()["carried"] < 250
     assert len(gzip.decompress(base64.b64decode(page.packed))) < 35_000
@@ -429,6 +437,24 @@ def test_names_are_text(tmp_path):
         assert " ".join(text.split()) in page.text
     nodes = page.nodes()
     assert nodes["classes"] == classes and nodes["ids"][7] == f"{HOSTILE}7"
+
+
+class Markup(snaps.Score):
+    """A score whose name tries to be markup; it stands in texts and in a plot's legend."""
+
+    def compute(self, probs, draws):
+        return 1 - probs
+
+    def __repr__(self):
+        return "<b>'\"&</svg></script>(1)"
+
+
+def test_names_of_scores_are_text(tmp_path):
+    page = write(calibrate(snaps.SNAPS(0.1, score=Markup())), tmp_path, made().labels, TEST)
+    assert [tag for tag, _ in page.tags].count("script") == 2
+    assert "b" not in {tag for tag, _ in page.tags}
+    assert "<b>'\"&</svg></script>(1)" in page.text
+    assert "<b>'\"&</svg></script> alone, no neighbours" in page.text
 
 
 def test_the_page_asks_for_nothing_and_is_the_same_each_time(tmp_path):
@@ -520,7 +546,8 @@ def test_what_is_refused(tmp_path):
 
 def test_import_leaves_the_report_alone():
     code = (
-        "import sys, snaps; sys.exit(any(name.startswith('snaps.report') for name in sys.modules))"
+        "import sys, snaps; "
+        "sys.exit(any(name.startswith(('snaps.report', 'jinja2')) for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

@@ -18,7 +18,7 @@ import pytest
 import snaps
 from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
-from snaps.report._charts import percent
+from snaps.report.charts import percent
 from tests.helpers.small import made
 from tests.test_report import CALIB, HOSTILE, METHODS, TEST, calibrate, hostile
 
@@ -403,7 +403,7 @@ def test_it_prints_dark_on_white(driver, page):
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     ink = "return getComputedStyle(document.querySelector('h1')).color"
     assert max(map(int, re.findall(r"\d+", visit.run(ink)))) < 80
-    assert not visit.find("#explorer").is_displayed() and visit.find("#law-title")
+    assert not visit.find("#explorer").is_displayed() and visit.find("#coverage-title")
     wide = "return document.documentElement.scrollWidth <= innerWidth"
     assert visit.run(wide)
     assert (

@@ -1,7 +1,7 @@
-"""The report: one self-contained HTML page on a calibrated estimator, and its nodes to explore.
+"""The report: one self-contained HTML page on a calibrated estimator, with nodes to explore.
 
-See `SNAPS.report`. Gathered as numbers (`_facts`, `_notes`), packed for the explorer (`_explorer`),
-drawn (`_charts`) and written as a page (`_page`, with page.html, page.css and page.js).
+See `SNAPS.report`. `facts` gathers the numbers, `notes` what a reader should know, `explorer` packs
+the nodes, `charts` draws, and `page` fills the template (page.html.jinja, page.css and page.js).
 """
 
 from __future__ import annotations
@@ -9,20 +9,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
-
 from snaps._checks import check_disjoint, shown
 from snaps.errors import SnapsError
-from snaps.io.files import atomic_path, check_page, check_writable
+from snaps.io.files import check_page, check_writable
 from snaps.predictor.evaluation import compare_with_truth
 from snaps.predictor.exchangeability import compare_at
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels, read_nodes
-from snaps.report._explorer import pack_explorer
-from snaps.report._facts import Facts, Subject, gather
-from snaps.report._page import render
+from snaps.report.facts import Subject
+from snaps.report.page import write_report
 
-__all__ = ["Facts", "Subject", "gather", "write_report"]
+__all__ = ["Subject", "report", "write_report"]
 
 
 def report(
@@ -54,12 +51,3 @@ def report(
     comparable = wanted.size and inputs.positions(roles.calib.keys).size
     look = compare_at(predictor, wanted) if comparable else None
     write_report(path, Subject(predictor, wanted, truth, evaluation, look, title), shown_nodes)
-
-
-def write_report(path: str | os.PathLike[str], subject: Subject, show: np.ndarray) -> None:
-    """Write the page, whole or not at all; `show` are positions of nodes to carry for certain."""
-    from snaps import __version__
-
-    page = render(gather(subject), pack_explorer(subject, show), __version__)
-    with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="replace")

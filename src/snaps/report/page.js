@@ -1,10 +1,20 @@
 "use strict";
-/* The explorer: unpacks the nodes after the page is painted, then finds, lists and shows them.
-   What comes from users' data (ids, class names) enters the page through textContent alone. */
+/* The explorer: unpacks the nodes after the first paint, then searches, lists and shows them.
+   Users' data (ids, class names) enters the page through textContent alone. */
 (() => {
   const PAGE = 20; // rows of the list at a time
   const FEW = 6; // labels of a node shown at first
   const STEPS = 65535;
+  const PART_NAMES = {
+    own: "own",
+    similar: "similar nodes",
+    linked: "linked nodes",
+    two_hop: "links of links",
+    context: "nodes in a similar context",
+    propagated: "known labels, by links",
+    propagated_context: "known labels, by context",
+    regression: "regression on features",
+  };
   const $ = (id) => document.getElementById(id);
   const number = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits) : "∞");
   const percent = (share) => (share && share < 0.001 ? "< 0.1" : (100 * share).toFixed(1)) + " %";
@@ -12,7 +22,7 @@
     `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
 
   let nodes; // all that was packed
-  let found = []; // places of the nodes that the filters leave
+  let found = []; // places of the nodes that pass the filters
   let first = 0; // the first of them on screen
   let current = -1; // the node shown
 
@@ -36,9 +46,11 @@
     return element;
   }
 
+  const partName = (part) => PART_NAMES[part] ?? part.replaceAll("_", " ");
+
   const hash = (id) => "#node=" + encodeURIComponent(id);
 
-  /* A name beside other text: set apart, so that its direction of writing does not turn theirs. */
+  /* A name next to other text, isolated so that its writing direction does not change theirs. */
   const name = (text) => make("bdi", { text });
 
   function short(text, most = 24) {
@@ -58,22 +70,22 @@
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const whole = await new Response(stream).arrayBuffer();
     const length = new DataView(whole).getUint32(0, true);
-    const told = JSON.parse(new TextDecoder().decode(new Uint8Array(whole, 8, length)));
+    const data = JSON.parse(new TextDecoder().decode(new Uint8Array(whole, 8, length)));
     const kinds = { Uint8Array, Uint16Array, Uint32Array, Float64Array };
-    for (const [name, [kind, offset, count]] of Object.entries(told.arrays)) {
-      told[name] = new kinds[kind](whole, 8 + length + offset, count);
+    for (const [name, [kind, offset, count]] of Object.entries(data.arrays)) {
+      data[name] = new kinds[kind](whole, 8 + length + offset, count);
     }
-    told.width = Math.ceil(told.classes.length / 8);
-    told.place = new Map(told.ids.map((id, place) => [id, place]));
-    told.size = Uint16Array.from({ length: told.ids.length }, (_, place) => {
+    data.width = Math.ceil(data.classes.length / 8);
+    data.place = new Map(data.ids.map((id, place) => [id, place]));
+    data.size = Uint16Array.from({ length: data.ids.length }, (_, place) => {
       let count = 0;
-      for (let byte = 0; byte < told.width; byte++) {
-        for (let bits = told.sets[place * told.width + byte]; bits; bits &= bits - 1) count++;
+      for (let byte = 0; byte < data.width; byte++) {
+        for (let bits = data.sets[place * data.width + byte]; bits; bits &= bits - 1) count++;
       }
       return count;
     });
-    told.labelled = told.truth.some((code) => code > 0);
-    return told;
+    data.labelled = data.truth.some((code) => code > 0);
+    return data;
   }
 
   const holds = (place, label) =>
@@ -121,11 +133,11 @@
       ["miss", "missed"],
       ["unknown", "not known"],
     ]);
-    const there = new Set(nodes.role);
+    const present = new Set(nodes.role);
     fill(
       $("by-role"),
       "any",
-      roles.map((role, place) => [place, role]).filter(([place]) => there.has(place)),
+      roles.map((role, place) => [place, role]).filter(([place]) => present.has(place)),
     );
     const orders = [
       ["large", "largest sets first"],
@@ -136,7 +148,7 @@
     fill($("order"), "as in the graph", orders);
     $("by-truth").parentElement.hidden = $("by-hit").parentElement.hidden = !nodes.labelled;
     const predicted = roles.indexOf("predicted");
-    if (there.has(predicted)) $("by-role").value = String(predicted);
+    if (present.has(predicted)) $("by-role").value = String(predicted);
   }
 
   const outcome = (place) => {
@@ -172,7 +184,7 @@
   }
 
   /* The set of a node, or the beginning of it, for a cell. */
-  function some(place) {
+  function setCells(place) {
     const labels = labelsOf(place);
     if (!labels.length) return ["empty"];
     const names = labels.slice(0, 4).map((label) => name(short(nodes.classes[label], 20)));
@@ -183,13 +195,13 @@
   function list() {
     const rows = found.slice(first, first + PAGE).map((place) => {
       const truth = truthOf(place);
-      const told = { hit: "✓ ", miss: "✗ ", unknown: "" }[outcome(place)];
-      const text = truth < 0 ? ["not known"] : [told, name(short(nodes.classes[truth], 20))];
+      const sign = { hit: "✓ ", miss: "✗ ", unknown: "" }[outcome(place)];
+      const text = truth < 0 ? ["not known"] : [sign, name(short(nodes.classes[truth], 20))];
       const row = make(
         "tr",
         {},
         make("td", {}, link(place)),
-        make("td", {}, ...some(place)),
+        make("td", {}, ...setCells(place)),
         make("td", { class: outcome(place) }, ...text),
         make("td", { text: nodes.roles[nodes.role[place]] }),
       );
@@ -229,25 +241,25 @@
 
   function about(place) {
     const truth = truthOf(place);
-    const told = {
-      hit: "its set holds the true label",
-      miss: "its set misses the true label",
-      unknown: "true label not known",
+    const verdict = {
+      hit: "in the set",
+      miss: "not in the set",
+      unknown: "not known",
     }[outcome(place)];
     const facts = [
       ["Role", nodes.roles[nodes.role[place]]],
       [
-        "Classifier says",
+        "Most likely label",
         name(nodes.classes[nodes.top[place]]),
         ` (${percent(nodes.sure[place] / STEPS)})`,
       ],
-      ["Truth", ...(truth < 0 ? [told] : [name(nodes.classes[truth]), `: ${told}`])],
+      ["True label", ...(truth < 0 ? [verdict] : [name(nodes.classes[truth]), `: ${verdict}`])],
     ];
     if (nodes.degree) facts.push(["Links", nodes.degree[place].toLocaleString("en")]);
     if (nodes.groups) facts.push(["Group", nodes.groups[nodes.group[place]]]);
     const list = make("dl", { class: "about" });
-    for (const [term, ...told] of facts) {
-      list.append(make("div", {}, make("dt", { text: term }), make("dd", {}, ...told)));
+    for (const [term, ...values] of facts) {
+      list.append(make("div", {}, make("dt", { text: term }), make("dd", {}, ...values)));
     }
     return list;
   }
@@ -257,7 +269,7 @@
     if (!labels.length) {
       return make("p", {
         class: "set",
-        text: "Its set is empty: no label fits well enough. Look at this node by hand.",
+        text: "Its set is empty: no label fits well enough. Inspect this node by hand.",
       });
     }
     const chips = labels.map((label) => make("li", { text: nodes.classes[label] }));
@@ -267,8 +279,8 @@
       make("p", {
         text:
           labels.length === 1
-            ? "Its set holds one label:"
-            : `Its set holds ${labels.length} labels:`,
+            ? "Its set contains one label:"
+            : `Its set contains ${labels.length} labels:`,
       }),
       make("ul", { class: "chips" }, ...chips),
     );
@@ -285,10 +297,10 @@
     cards.append(...order.slice(0, shown).map((label) => card(place, label, scale)));
     const why =
       nodes.parts.length === 0
-        ? "The score says how strange a label looks for this node. Labels up to the threshold (the line) are in the set."
+        ? "Non-conformity score of each label. Labels with a score up to the threshold (the line) are in the set."
         : nodes.additive
-          ? "A score says how strange a label looks: to the node itself, and in the mean over other nodes. Mixed by weight, labels up to the threshold (the line) are in the set."
-          : "Bars to the right are evidence for a label, bars to the left against it. Together they make its score; labels up to the threshold (the line) are in the set.";
+          ? "Non-conformity scores of each label: the node's own, and means over other nodes. Labels with a weighted mean up to the threshold (the line) are in the set."
+          : "Bars to the right are evidence for a label, bars to the left against it. They add up to its score; labels with a score up to the threshold (the line) are in the set.";
     const out = [
       make("h4", { text: "Why these labels" }),
       make("p", { class: "why", text: why }),
@@ -338,7 +350,7 @@
     );
     const bars = make("dl", { class: "bars" });
     const at = (value) => (100 * (value - scale.low)) / scale.width;
-    nodes.parts.forEach(([part, weight, words], order) => {
+    nodes.parts.forEach(([part, weight], order) => {
       const value = scoreOf(part, place, label);
       const bar = make("span", { class: `fill part${order % 8}` });
       if (nodes.additive) {
@@ -351,7 +363,7 @@
       }
       const track = make("span", { class: nodes.additive ? "track" : "track centred" }, bar);
       bars.append(
-        line(words, track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight),
+        line(partName(part), track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight),
       );
     });
     const bar = make("span", { class: "fill mixed" });
@@ -397,25 +409,31 @@
     if (!nodes.near.length) return [];
     const kinds = nodes.near.map((name) => {
       const order = nodes.parts.findIndex(([part]) => part === name);
-      const [, weight, words] = nodes.parts[order];
+      const weight = nodes.parts[order][1];
       const list = neighboursOf(name, place, Math.abs(weight));
-      return { words, weight, list, part: order % 8, all: nodes["count " + name][place] };
+      return {
+        words: partName(name),
+        weight,
+        list,
+        part: order % 8,
+        all: nodes["count " + name][place],
+      };
     });
-    const there = kinds.filter((kind) => kind.list.length);
-    const out = [make("h4", { text: "Whom it listens to" })];
-    if (!there.length) {
+    const present = kinds.filter((kind) => kind.list.length);
+    const out = [make("h4", { text: "Its neighbours" })];
+    if (!present.length) {
       out.push(
-        make("p", { class: "why", text: "This node has no neighbours: it stands for itself." }),
+        make("p", { class: "why", text: "This node has no neighbours: its own score is used instead." }),
       );
       return out;
     }
     out.push(
       make("p", {
         class: "why",
-        text: "The nearer and larger, the more weight. Filled: the classifier says the same as for this node; hollow: something else.",
+        text: "Closer and larger: more weight. Filled: the same most likely label as this node; hollow: another.",
       }),
     );
-    out.push(legend(there), picture(place, there));
+    out.push(legend(present), picture(place, present));
     out.push(...kinds.map(listed));
     return out;
   }
@@ -424,7 +442,7 @@
     const [width, height] = [420, 280];
     const [cx, cy] = [width / 2, height / 2];
     const agrees = (other) => nodes.top[other] === nodes.top[place];
-    const told = kinds.map(
+    const summaries = kinds.map(
       ({ words, list }) =>
         `${list.length} ${words}, of which ${list.filter((one) => agrees(one.place)).length} agree`,
     );
@@ -432,7 +450,7 @@
       viewBox: `0 0 ${width} ${height}`,
       class: "picture",
       role: "img",
-      "aria-label": `Neighbourhood of the node: ${told.join("; ")}. All are listed below.`,
+      "aria-label": `Neighbourhood of the node: ${summaries.join("; ")}. All are listed below.`,
     });
     const sector = (2 * Math.PI) / kinds.length;
     const [lines, marks] = [draw("g", {}), draw("g", {})];
@@ -510,7 +528,7 @@
           make("td", {}, link(one.place)),
           make("td", { class: "n", text: percent(one.weight) }),
           make("td", { text: short(nodes.classes[nodes.top[one.place]], 20) }),
-          make("td", {}, ...some(one.place)),
+          make("td", {}, ...setCells(one.place)),
         ),
       );
     }
@@ -525,7 +543,7 @@
     box.open = list.length > 0 && list.length <= 8;
     if (!list.length)
       box.append(
-        make("p", { class: "why", text: "None: the node's own score takes this weight." }),
+        make("p", { class: "why", text: "None: the node's own score has this weight." }),
       );
     else
       box.append(
@@ -568,7 +586,7 @@
       current = -1;
       const text =
         nodes.carried < nodes.total
-          ? ` among the ${nodes.carried.toLocaleString("en")} of ${nodes.total.toLocaleString("en")} nodes that this file carries. Ask for it by name when the report is written: --show, or show= in Python.`
+          ? ` among the ${nodes.carried.toLocaleString("en")} of ${nodes.total.toLocaleString("en")} nodes in this file. Request it when you write the report: --show, or show= in Python.`
           : " in this graph.";
       $("node").replaceChildren(
         make("h3", { id: "node-heading", tabindex: "-1", text: "No such node" }),
@@ -605,7 +623,7 @@
     try {
       nodes = await unpack($("data").textContent);
     } catch (error) {
-      $("waiting").textContent = "This browser cannot unpack the nodes: a newer one can.";
+      $("waiting").textContent = "This browser cannot unpack the nodes: use a newer one.";
       return;
     }
     prepare();

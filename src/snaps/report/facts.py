@@ -1,0 +1,462 @@
+"""The numbers of a report, gathered from a calibrated estimator: no sentences and no HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from snaps.conformal.calibration import Calibration
+from snaps.conformal.coverage import coverage_interval, coverage_pmf
+from snaps.conformal.rank import enough
+from snaps.predictor.evaluation import Evaluation
+from snaps.predictor.exchangeability import Exchangeability
+from snaps.predictor.predictor import Method, Predictor
+from snaps.scoring.local import Inputs
+from snaps.scoring.mixing import Mixing
+from snaps.scoring.parts import Mean, Own
+
+_BINS = 48  # of the histogram of scores
+_CURVE_POINTS = 161
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A calibrated estimator and the nodes to report on.
+
+    Attributes
+    ----------
+    predictor : Predictor
+    nodes : array
+        Positions of the predicted nodes.
+    truth : int array (n,)
+        Classes of all nodes, -1 where unknown.
+    evaluation : Evaluation or None
+        Of those of `nodes` whose label is known.
+    look : Exchangeability or None
+    title : str
+    """
+
+    predictor: Predictor
+    nodes: np.ndarray
+    truth: np.ndarray
+    evaluation: Evaluation | None
+    look: Exchangeability | None
+    title: str
+
+    @property
+    def method(self) -> Method:
+        """The estimator's parameters."""
+        return self.predictor.method
+
+    @property
+    def inputs(self) -> Inputs:
+        """Graph and probabilities."""
+        return self.predictor.inputs
+
+    @property
+    def alpha(self) -> Fraction:
+        """The level of the sets."""
+        return self.predictor.alpha
+
+    def contains(
+        self, scores: np.ndarray, nodes: np.ndarray, calibration: Calibration | None = None
+    ) -> np.ndarray:
+        """Which labels (m, K) are in the sets of `nodes`, whose scores are given."""
+        codes = self.predictor.roles.groups.codes[nodes]
+        return (calibration or self.predictor.calibration).contains(scores, self.alpha, codes)
+
+    @property
+    def degrees(self) -> np.ndarray | None:
+        """Links of every node; None without a graph."""
+        adjacency = self.inputs.graph.adjacency
+        return np.diff(adjacency.indptr) if adjacency.nnz else None
+
+    @property
+    def neighbours(self) -> dict[str, sp.csr_array | None]:
+        """Neighbours and their weights, for each part that averages over them; none of weight 0."""
+        scorer = self.predictor.scorer
+        return {
+            name: self.inputs.get(part.over)
+            for name, part in scorer.parts.items()
+            if isinstance(part, Mean) and not isinstance(part.of, Mean) and scorer.weights[name]
+        }
+
+
+@dataclass(frozen=True)
+class CoverageCurve:
+    """The coverage distribution: coverages, their density (peak 1) and the interval of 99 %."""
+
+    coverages: list[float]
+    density: list[float]
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of n sets: their mean, and the shares of single, empty and full ones.
+
+    `counts[s]` sets have s labels; the coverage is None where no label is known.
+    """
+
+    counts: list[int]
+    n: int
+    mean: float
+    single: float
+    empty: float
+    full: float
+    coverage: float | None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of the nodes: its name, number of nodes, mean set size and coverage.
+
+    `low` and `high` bound the coverage in 99 % of draws if these nodes are exchangeable with all
+    others that share their threshold.
+    """
+
+    name: str
+    n: int
+    size: float | None = None
+    coverage: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def below(self) -> bool:
+        """Whether the coverage is below the interval; empty sets, which cover nothing, aside."""
+        return self.low is not None and (self.coverage or 0) < self.low and self.size != 0
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weight of each part and, where tuned on a grid, the set size that each pair gives.
+
+    Attributes
+    ----------
+    parts : dict of float
+    chosen : str
+        How: "none" (there is one part), "given" (by the user), "grid", "fit", "default" (too few
+        tuning nodes) or "kept" (from another graph).
+    averaged : bool
+        Whether they are a mean over resamples of the tuning nodes.
+    pairs : list of (lam, mu)
+    sizes : list of float
+        Labels per set of the tuning nodes, for each pair.
+    size : float
+        The same for the chosen weights.
+    """
+
+    parts: dict[str, float]
+    chosen: str
+    averaged: bool = False
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    size: float = 0.0
+
+    @property
+    def pair(self) -> tuple[float, float]:
+        return self.parts.get("similar", 0.0), self.parts.get("linked", 0.0)
+
+    @property
+    def tuned(self) -> list[str]:
+        """Which of similar and linked vary on the grid."""
+        names = enumerate(("similar", "linked"))
+        return [name for i, name in names if any(pair[i] for pair in self.pairs)]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of the calibration nodes, and the thresholds.
+
+    Attributes
+    ----------
+    edges : list of float
+    true, other : list of int
+        True labels, and all other labels, by score between the edges.
+    limits : list of (str, float or None)
+        The threshold of each cell by its name; None is infinite.
+    at_most : int
+        Calibration nodes with their true label at or below their threshold.
+    true_in, other_out : float or None
+        Shares of true labels inside the calibration nodes' sets, and of other labels outside.
+    """
+
+    edges: list[float]
+    true: list[int]
+    other: list[int]
+    limits: list[tuple[str, float | None]]
+    at_most: int
+    true_in: float | None
+    other_out: float | None
+
+    @property
+    def finite(self) -> list[float]:
+        """The finite thresholds."""
+        return [limit for _, limit in self.limits if limit is not None]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All numbers of a report; see `gather`.
+
+    Attributes
+    ----------
+    kind : str
+        What has a threshold: "calibration" (all nodes together), "class", "group" or
+        "group and class".
+    exchangeable : str or None
+        A sentence that calibration and predicted nodes look alike, if they do.
+    basic : Sizes or None
+        The sets of the basic score, without neighbours.
+    """
+
+    title: str
+    method: str
+    score: str
+    alpha: float
+    seed: int
+    kind: str
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    n_calib: int
+    n_tune: int
+    n_known: int
+    n_nodes: int
+    evaluation: Mapping[str, Any] | None
+    exchangeable: str | None
+    coverage_curve: CoverageCurve | None
+    sizes: Sizes | None
+    basic: Sizes | None
+    by_class: list[Slice]
+    by_degree: list[Slice]
+    by_size: list[Slice]
+    by_group: list[Slice]
+    weights: Weights
+    scores: Scores
+
+    @property
+    def promised(self) -> float:
+        return 1 - self.alpha
+
+
+def gather(subject: Subject) -> Facts:
+    """Every number of a report, in time linear in the nodes and labels."""
+    predictor, inputs, nodes = subject.predictor, subject.inputs, subject.nodes
+    roles, calibration, graph = predictor.roles, predictor.calibration, inputs.graph
+    evaluation, degrees = subject.evaluation, subject.degrees
+    mask = subject.contains(inputs.score(predictor.scorer, nodes), nodes)
+    truth = subject.truth[nodes]
+    compared, classes = np.arange(len(nodes)), inputs.probs[nodes].argmax(axis=1)
+    covered, class_counts, by_group = None, None, []
+    if evaluation is not None:
+        compared = np.flatnonzero(truth >= 0)
+        classes = truth[compared]
+        covered = mask[compared, classes]
+    sets = _Sets(mask[compared].sum(axis=1), covered, len(calibration), subject.alpha)
+    if calibration.by_class:
+        class_counts = np.bincount(calibration.labels, minlength=inputs.num_classes)
+    if roles.groups.given:
+        names = [str(name) for name in roles.groups.names]
+        counts = np.bincount(np.asarray(calibration.groups), minlength=len(names))
+        by_group = sets.by(roles.groups.codes[nodes][compared], names, counts)
+    return Facts(
+        title=subject.title,
+        method=subject.method.name,
+        score=repr(predictor.scorer.score),
+        alpha=float(subject.alpha),
+        seed=subject.method.seed,
+        kind=calibration.kind,
+        num_nodes=inputs.num_nodes,
+        num_edges=graph.num_edges,
+        num_features=0 if graph.features is None else graph.features.shape[1],
+        num_classes=inputs.num_classes,
+        n_calib=len(calibration),
+        n_tune=predictor.num_tuned,
+        n_known=len(roles.known),
+        n_nodes=len(nodes),
+        evaluation=evaluation,
+        exchangeable=str(subject.look) if subject.look and subject.look.alike else None,
+        coverage_curve=_coverage_curve(subject),
+        sizes=_sizes(mask, truth),
+        basic=_basic_sizes(subject, truth),
+        by_class=sets.by(classes, [str(name) for name in roles.classes], class_counts),
+        by_degree=[] if degrees is None else sets.in_bands(degrees[nodes][compared], single=1),
+        by_size=[] if covered is None else sets.in_bands(sets.sizes),
+        by_group=by_group,
+        weights=_weights(subject),
+        scores=_scores(subject),
+    )
+
+
+def _coverage_curve(subject: Subject) -> CoverageCurve | None:
+    """The coverage distribution around the promised and the observed coverage."""
+    evaluation, calibration = subject.evaluation, subject.predictor.calibration
+    if evaluation is None or calibration.kind != "calibration":
+        return None
+    n = evaluation["n"]
+    density = coverage_pmf(len(calibration), n, subject.alpha)
+    ends = np.searchsorted(np.cumsum(density), [1e-4, 1 - 1e-4])
+    observed = round(evaluation["coverage"] * n)
+    first, last = min(ends[0], observed), max(ends[1], observed)
+    hits = np.unique(np.linspace(first, last, _CURVE_POINTS).round().astype(np.int64))
+    shown = density[hits] / density.max()
+    return CoverageCurve((hits / n).tolist(), shown.tolist(), *evaluation["coverage_interval"])
+
+
+def _sizes(mask: np.ndarray, truth: np.ndarray) -> Sizes | None:
+    """Sizes of the sets, and their coverage where labels are known."""
+    if not len(mask):
+        return None
+    sizes, num_classes = mask.sum(axis=1), mask.shape[1]
+    labelled = np.flatnonzero(truth >= 0)
+    return Sizes(
+        counts=np.bincount(sizes, minlength=num_classes + 1).tolist(),
+        n=len(sizes),
+        mean=float(sizes.mean()),
+        single=float((sizes == 1).mean()),
+        empty=float((sizes == 0).mean()),
+        full=float((sizes == num_classes).mean()),
+        coverage=_share(mask[labelled, truth[labelled]]),
+    )
+
+
+def _basic_sizes(subject: Subject, truth: np.ndarray) -> Sizes | None:
+    """Sizes with the basic score alone, calibrated on the same nodes.
+
+    None where it is the method, or where the graph lacks some calibration nodes.
+    """
+    predictor, inputs = subject.predictor, subject.inputs
+    positions = inputs.positions(predictor.roles.calib.keys)
+    if (
+        len(predictor.scorer.parts) == 1
+        or predictor.apart
+        or len(positions) < len(predictor.calibration)
+    ):
+        return None
+    scores = inputs.get(Own(predictor.scorer.score, predictor.scorer.seed))
+    own = scores[positions, predictor.calibration.labels]
+    calibration = replace(predictor.calibration, scores=own)
+    return _sizes(subject.contains(scores[subject.nodes], subject.nodes, calibration), truth)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sets:
+    """Sizes (m,) of sets and, where labels are known, which sets contain the true label."""
+
+    sizes: np.ndarray
+    covered: np.ndarray | None
+    n_calib: int
+    alpha: Fraction
+
+    def by(
+        self, codes: np.ndarray, names: Sequence[str], n_calib: np.ndarray | None = None
+    ) -> list[Slice]:
+        """A slice per name; `codes` (m,) point into the names.
+
+        `n_calib` counts the calibration nodes of each slice's threshold, by default all.
+        """
+        counts = np.bincount(codes, minlength=len(names)).tolist()
+        labels = np.bincount(codes, self.sizes, len(names)).tolist()
+        hits = None if self.covered is None else np.bincount(codes, self.covered, len(names))
+        slices = []
+        for i, (name, n) in enumerate(zip(names, counts, strict=True)):
+            slice = Slice(name, n, labels[i] / n if n else None)
+            if n and hits is not None:
+                calibrated = self.n_calib if n_calib is None else int(n_calib[i])
+                low, high = _interval(calibrated, n, self.alpha)
+                slice = replace(slice, coverage=float(hits[i]) / n, low=low, high=high)
+            slices.append(slice)
+        return slices
+
+    def in_bands(self, values: np.ndarray, single: int = 12) -> list[Slice]:
+        """A slice per band of whole numbers that occur."""
+        pairs = bands(int(values.max(initial=0)), single)
+        names = [f"{a:,}" if a == b else f"{a:,}\u00a0to\u00a0{b:,}" for a, b in pairs]
+        codes = np.searchsorted([low for low, _ in pairs], values, side="right") - 1
+        return [slice for slice in self.by(codes, names) if slice.n]
+
+
+def bands(largest: int, single: int = 12) -> list[tuple[int, int]]:
+    """First and last number of each band: every number by itself, or bands that double.
+
+    They double where `largest` is above `single`: 0, 1, 2 to 3, 4 to 7, ...
+    """
+    if largest <= single:
+        return [(value, value) for value in range(largest + 1)]
+    return [(0, 0), *((2**i, 2 ** (i + 1) - 1) for i in range(largest.bit_length()))]
+
+
+@lru_cache
+def _interval(n_calib: int, n: int, alpha: Fraction) -> tuple[float, float]:
+    """The interval of the coverage on n nodes; without calibration nodes sets are full."""
+    return coverage_interval(n_calib, n, alpha) if n_calib else (1.0, 1.0)
+
+
+def _weights(subject: Subject) -> Weights:
+    predictor, scorer, inputs = subject.predictor, subject.method.scorer, subject.inputs
+    parts = {name: float(weight) for name, weight in predictor.scorer.weights.items()}
+    if len(parts) == 1:
+        return Weights(parts, "none")
+    alpha = predictor.method.alpha  # the level tuned for; it may have changed since
+    tuning = predictor.roles.tuning
+    if not isinstance(scorer, Mixing):
+        return Weights(parts, "fit" if enough(len(tuning), alpha) else "default")
+    if len(scorer.grid) == 1:
+        return Weights(parts, "given")
+    if predictor.apart or len(inputs.positions(tuning.keys)) < len(tuning):
+        return Weights(parts, "kept")
+    fitted: Any = predictor.scorer
+    totals = scorer.tuning_sizes(inputs, tuning, alpha, fitted)
+    if totals is None:
+        return Weights(parts, "default")
+    *sizes, size = (totals / len(tuning)).tolist()
+    return Weights(parts, "grid", scorer.averaged, list(scorer.grid), sizes, size)
+
+
+def _scores(subject: Subject) -> Scores:
+    """Histograms of the calibration nodes' scores, true labels apart, and the thresholds."""
+    predictor, inputs = subject.predictor, subject.inputs
+    calibration, roles = predictor.calibration, predictor.roles
+    true, other, true_in, other_out = calibration.scores, np.empty(0), None, None
+    positions = inputs.positions(roles.calib.keys)
+    if len(positions) == len(true) and not predictor.apart:
+        rows = inputs.score(predictor.scorer, positions)
+        is_true = np.arange(rows.shape[1]) == calibration.labels[:, None]
+        inside = subject.contains(rows, positions)
+        other = rows[~is_true]
+        true_in, other_out = _share(inside[is_true]), _share(~inside[~is_true])
+    limits = calibration.limits(subject.alpha)
+    finite = np.concatenate([true, other, limits[np.isfinite(limits)]])
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
+    edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
+    groups = [str(name) for name in roles.groups.names] or [""]
+    classes = [str(name) for name in roles.classes] if calibration.by_class else [""]
+    names = [", ".join(filter(None, (group, label))) for group in groups for label in classes]
+    own_group = calibration.groups
+    own_limits = limits[own_group, calibration.labels if calibration.by_class else 0]
+    return Scores(
+        edges=edges.tolist(),
+        true=np.histogram(true, edges)[0].tolist(),
+        other=np.histogram(other, edges)[0].tolist(),
+        limits=[
+            (name, float(limit) if np.isfinite(limit) else None)
+            for name, limit in zip(names, limits.reshape(-1), strict=True)
+        ],
+        at_most=int((true <= own_limits).sum()),
+        true_in=true_in,
+        other_out=other_out,
+    )
+
+
+def _share(which: np.ndarray) -> float | None:
+    return float(which.mean()) if which.size else None
