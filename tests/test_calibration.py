@@ -240,7 +240,7 @@ def test_cells_with_too_few_nodes_are_named(message):
     labels, groups, kind = WARNINGS[message]
     calibration = Calibration(
         np.arange(float(len(labels))), np.array(labels), 3,
-        np.array(groups) if "grouped" in kind else None, 2 if "grouped" in kind else 1,
+        np.array(groups) if "grouped" in kind else 0, 2 if "grouped" in kind else 1,
         "by_class" in kind,
     )  # fmt: skip
     names = np.array(["cat", "dog", "fox"]), ("north", "south")

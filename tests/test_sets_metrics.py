@@ -14,6 +14,7 @@ import torch
 
 import snaps
 from snaps import metrics
+from snaps.io import writers
 from snaps.sets import check_output
 from tests.helpers import small
 from tests.helpers.small import CALIB, LABELS, PROBS, TEST
@@ -256,7 +257,7 @@ def read_csv(text):
 )
 @pytest.mark.parametrize("rows", [2, 2**17])
 def test_csv(tmp_path, monkeypatch, capsysbinary, classes, rows):
-    monkeypatch.setattr("snaps.sets._TEXT", (rows, 2**24))
+    monkeypatch.setattr("snaps.io.writers._TEXT", (rows, 2**24))
     sets = awkward(classes)
     sets.write(tmp_path / "x.csv")
     text = (tmp_path / "x.csv").read_bytes()
@@ -279,7 +280,7 @@ def test_csv_of_plain_labels(tmp_path):
 @pytest.mark.parametrize("rows", [2, 2**17])
 @pytest.mark.parametrize("classes", [None, CLASSES, [2**40, 0, -1]], ids=str)
 def test_jsonl(tmp_path, monkeypatch, classes, rows):
-    monkeypatch.setattr("snaps.sets._TEXT", (rows, 2**24))
+    monkeypatch.setattr("snaps.io.writers._TEXT", (rows, 2**24))
     for ids in (AWKWARD, [5, 2**62, -1, 0, 7]):
         sets = awkward(classes, ids)
         sets.write(str(tmp_path / "x.jsonl"))
@@ -314,8 +315,8 @@ def test_blocks_change_nothing(tmp_path, monkeypatch, suffix, ids, classes, size
     sets = snaps.PredictionSets(mask, ids=ids, classes=classes)
     whole, parts = tmp_path / f"whole.{suffix}", tmp_path / f"parts.{suffix}"
     sets.write(whole, metadata={"a": "b"})
-    monkeypatch.setattr("snaps.sets._TEXT", (99, size))
-    monkeypatch.setattr("snaps.sets._GROUP", (99, size))
+    monkeypatch.setattr("snaps.io.writers._TEXT", (99, size))
+    monkeypatch.setattr("snaps.io.writers._GROUP", (99, size))
     sets.write(parts, metadata={"a": "b"})
     if suffix != "parquet":
         assert parts.read_bytes() == whole.read_bytes()
@@ -336,11 +337,9 @@ def test_blocks_hold_so_many_bytes(tmp_path, monkeypatch, suffix):
     size, longest = 10**4, 1500 + 50 + 100
     made = []
     for of in ("_TEXT", "_GROUP"):
-        monkeypatch.setattr(f"snaps.sets.{of}", (2**17, size))
-    real = snaps.PredictionSets._columns
-    monkeypatch.setattr(
-        snaps.PredictionSets, "_columns", lambda *asked: made.append(real(*asked)) or made[-1]
-    )
+        monkeypatch.setattr(f"snaps.io.writers.{of}", (2**17, size))
+    real = writers._columns
+    monkeypatch.setattr(writers, "_columns", lambda *asked: made.append(real(*asked)) or made[-1])
     snaps.PredictionSets(mask, ids=ids, classes=LONG).write(tmp_path / f"x.{suffix}")
     bytes_of = [columns["labels"].nbytes + columns["id"].nbytes for columns in made]
     assert max(bytes_of) < size + longest and 10 < len(made) < 50
