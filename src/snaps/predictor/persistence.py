@@ -65,7 +65,7 @@ Kind = TypeVar("Kind", bound=Labelled)
 def save(path: str | os.PathLike[str], estimator: Any, predictor: Predictor, data: bool) -> None:
     """Write a calibrated estimator, whose alpha may have changed since."""
     name = type(estimator).__name__
-    if name not in ESTIMATORS or not type(estimator).__module__.startswith("snaps"):
+    if name not in ESTIMATORS or not type(estimator).__module__.startswith("snaps."):
         raise SnapsError(
             f"the estimator must be one of {', '.join(ESTIMATORS)} to be saved, got {name}"
         )
