@@ -1,14 +1,14 @@
 """The report's plots as SVG. Colours and strokes are set in page.css, by class.
 
 A plot is 440 units wide, which fits a desktop's column and a phone's screen, and has a text
-alternative in `<title>` and `<desc>`. `Markup` escapes all text that is put into it.
+alternative in `<title>` and `<desc>`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from snaps.report.facts import CoverageCurve, Scores, Sizes, Slice, Weights, bands
 
@@ -36,12 +36,12 @@ def exact_percent(value: float) -> str:
 
 
 def _element(tag: str, *content: str, **attributes: str | float) -> Markup:
-    """An SVG element; `class_` and `text_anchor` become class and text-anchor."""
-    inside, pairs = Markup("").join(content), Markup("")
+    """An SVG element, with all text escaped; `text_anchor` becomes text-anchor, `class_` class."""
+    pairs = ""
     for name, value in attributes.items():
-        shown = value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
-        pairs += Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), shown)
-    return Markup("<{0}{1}>{2}</{0}>").format(tag, pairs, inside)
+        shown = escape(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+        pairs += f' {name.rstrip("_").replace("_", "-")}="{shown}"'
+    return Markup(f"<{tag}{pairs}>{Markup().join(content)}</{tag}>")
 
 
 def _plot(name: str, height: float, title: str, text: str, marks: Iterable[Markup]) -> Markup:
