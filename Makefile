@@ -9,7 +9,7 @@ DATA   := $(or $(SNAPS_DATA),$(abspath $(wildcard ../shared/data)))
 
 LOWEST := .venv-lowest
 
-.PHONY: demo test test-lowest fuzz kill lint bench docs package clean
+.PHONY: demo test test-lowest test-pythons fuzz kill lint bench docs package clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -35,6 +35,20 @@ test-lowest: $(LOWEST)/.test
 	$(TEST) $(LOWEST)/bin/python -m pytest $(foreach name, \
 		files untrusted folder cli calibration matrices sorting, tests/test_$(name).py)
 
+# The core tests on every supported Python that is installed; the last line says on which they ran.
+PYTHONS ?= 3.12 3.13
+CORE := tests/contract $(foreach name, calibration estimators sets_metrics files, tests/test_$(name).py)
+test-pythons:
+	@ran=""; for version in $(PYTHONS); do \
+		python$$version -c "" 2> /dev/null || { echo "python$$version is not installed"; continue; }; \
+		place=.venv-$$version; \
+		test -e $$place/.test || { python$$version -m venv $$place \
+			&& $$place/bin/pip install --quiet --disable-pip-version-check -e ".[test]" \
+			&& touch $$place/.test; } || exit 1; \
+		$(TEST) $$place/bin/python -m pytest -n auto --maxprocesses 4 $(CORE) || exit 1; \
+		ran="$$ran $$version"; \
+	done; echo "core tests passed on Python:$${ran:- none of $(PYTHONS)}"
+
 # Processes that write are killed at fifty random moments each.
 kill: $(VENV)/.test
 	$(BIN)/python -m tests.kill --times 50
@@ -43,6 +57,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check src lab tests benchmarks examples docs/*.py
 	$(BIN)/ruff check src lab tests benchmarks examples docs/*.py
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(VENV)/.bench
 	SNAPS_DATA="$(DATA)" $(BIN)/python -m benchmarks
@@ -58,7 +73,7 @@ package: $(VENV)/.package
 	$(PYTHON) tests/package.py dist/*.whl dist/*.tar.gz
 
 clean:
-	rm -rf $(VENV) $(LOWEST) demo build dist src/*.egg-info lab/*.egg-info
+	rm -rf $(VENV) $(VENV)-* demo build dist src/*.egg-info lab/*.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "snaps needs Python 3.11 or newer")'
