@@ -155,10 +155,13 @@ def main() -> int:
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--record", action="store_true", help="write the files")
     action.add_argument("--compare", action="store_true", help="compare with the files")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GROUPS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(GROUPS))
     given = parser.parse_args()
     failed = 0
     for name in given.names or GROUPS:
+        if name in REAL and not (_data_dir() / f"{name}.npz").is_file():
+            print(f"{name}: skipped, as it is not in {_data_dir()}; set SNAPS_DATA to its folder")
+            continue
         computed: Entries = {}
         for group in GROUPS[name]:
             computed |= compute(name, group, _data_dir())
