@@ -815,15 +815,16 @@ def test_folder_of_part_files(here):
     assert complaint(lambda: read_folder("g")) == "nodes.parquet must have a column 'id', got none"
     (file / "part-0.parquet").write_bytes(whole)
     (file / "part-1.parquet").write_bytes(whole[:100])
-    broken = (
-        "cannot read 'g/nodes.parquet': a file in it is damaged, not Parquet or unlike the others"
-    )
+    broken = "cannot read 'g/nodes.parquet/part-1.parquet': damaged or not a Parquet file"
     assert complaint(lambda: read_folder("g")) == broken
     (file / "part-1.parquet").write_bytes(whole)
     assert complaint(lambda: read_folder("g")).startswith(f"{NODE} 'id' must be unique, got node-")
     (file / "part-1.parquet").write_bytes(b"")
     small.change(file, "part-0", label=LABELS.astype(str))
     (file / "part-1.parquet").write_bytes(whole)
+    broken = (
+        "cannot read 'g/nodes.parquet': a file in it is damaged, not Parquet or unlike the others"
+    )
     assert complaint(lambda: read_folder("g")) == broken
 
 

@@ -1,0 +1,1 @@
+"""What users rely on: names, commands, and the numbers of every method."""
