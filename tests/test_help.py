@@ -26,7 +26,7 @@ MODULES = (
     "spark",
 )
 # What the library asks of its own estimators; nobody calls these.
-INNER = {"read_inputs", "warn_of", "advised_on", "restored", "similarity_again"}
+INNER = {"read_inputs", "warn_of", "restored", "similarity_again"}
 
 
 def public(module):

@@ -44,7 +44,7 @@ class Estimator(Predicting, Recalibrating):
 
     needs_graph: ClassVar[bool] = True
     uses_evidence: ClassVar[bool] = False  # whether known labels make a difference
-    _advised = None  # type: np.ndarray | None
+    _advised = None  # type: np.ndarray | None  # keys of nodes that `advise` chose it on
 
     # -- what a subclass says -------------------------------------------------------------------
 
@@ -152,10 +152,6 @@ class Estimator(Predicting, Recalibrating):
         if self._advised is not None:
             self._warn_advised(read, self._advised)
         return self
-
-    def advised_on(self, keys: np.ndarray) -> None:
-        """Remember the nodes that this method was chosen on: they should not calibrate it."""
-        self._advised = keys
 
     def _warn_advised(self, roles: Roles, keys: np.ndarray) -> None:
         count = int(np.isin(roles.calib.keys, keys).sum())

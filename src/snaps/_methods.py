@@ -12,7 +12,10 @@ from snaps.pooling import FIRST_EDITION
 from snaps.scores import APS, RAPS, THR
 
 COMPARED = ("APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR", "Pooled")
-"""Those that `snaps evaluate` puts side by side."""
+"""Those that `snaps evaluate` compares."""
+
+CANDIDATES = (*COMPARED, "Pooled on APS", "APS, class thresholds", "Pooled, class thresholds")
+"""Those that `snaps.advise` recommends from."""
 
 
 def all_methods(alpha: float = 0.05, *, k: int = 20, seed: int = 0) -> dict[str, Estimator]:

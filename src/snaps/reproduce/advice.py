@@ -17,12 +17,11 @@ import numpy as np
 from snaps import metrics
 from snaps._base import Estimator
 from snaps._checks import check_alpha
-from snaps._choice import GOALS
 from snaps._errors import SnapsWarning
 from snaps._inputs import Inputs
-from snaps._methods import methods
+from snaps._methods import CANDIDATES, methods
 from snaps._roles import Roles
-from snaps.advisor import CANDIDATES, Advice, advise
+from snaps.advisor import GOALS, Advice, advise
 from snaps.calibration import Calibration
 from snaps.reproduce import common, runner
 from snaps.reproduce.common import Cells, Result, Track
