@@ -23,7 +23,7 @@ from small import LABELS, NUM_NODES, PROBS, complaint
 from snaps import _parquet
 from snaps._errors import NotEnoughMemory
 from snaps._files import read_npz, write_npz
-from snaps.datasets.files import known_sha256
+from snaps.datasets.load import known_sha256
 from snaps.datasets.registry import DATASETS
 from snaps.folder import read_folder, write_folder
 from snaps.reproduce.store import Store

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from snaps.calibration import conformal_rank, coverage_law
-from snaps.datasets.files import found_files
+from snaps.datasets.load import found_files
 from snaps.datasets.registry import DATASETS
 from snaps.reproduce import runner
 from snaps.reproduce.protocol import AVERAGED

@@ -22,7 +22,7 @@ from snaps._errors import SnapsError
 from snaps._estimators import SplitConformal
 from snaps._pooled import Pooled
 from snaps.calibration import Calibration
-from snaps.datasets.files import folders
+from snaps.datasets.load import folders
 from snaps.graph import Graph
 from snaps.images import (
     ETA,
