@@ -198,8 +198,7 @@ def held_out_levels(
     labelled = inputs.positions(np.concatenate([nodes.keys, known.keys]))
     others = np.delete(np.arange(inputs.num_nodes), labelled)
     others = others[smallest(seed, inputs.keys[others], CANDIDATE_STREAM, MOST_REFERENCES)]
-    fold = np.empty(len(nodes), np.int64)
-    fold[np.argsort(hashes(seed, nodes.keys, FOLD_STREAM))] = np.arange(len(nodes)) % FOLDS
+    fold = np.argsort(np.argsort(hashes(seed, nodes.keys, FOLD_STREAM))) % FOLDS
     engine = inputs
     for number in range(FOLDS):
         held_out = np.flatnonzero(fold == number)
@@ -244,9 +243,9 @@ def judge(
     """
     from scipy.special import betaincinv
 
-    m, num_classes = levels.shape
-    own = levels[np.arange(m), nodes.labels]
-    cells, width = (nodes.labels, num_classes) if by_class else (np.zeros(m, np.int64), 1)
+    (m, num_classes), labels = levels.shape, nodes.labels
+    own = levels[np.arange(m), labels]
+    cells, width = (labels, num_classes) if by_class else (np.zeros(m, np.int64), 1)
     budgets = np.round(n_calib * np.bincount(cells, minlength=width) / m).astype(int)
 
     def thresholds(calib: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
@@ -269,12 +268,8 @@ def judge(
     for half, calib in enumerate(draw_splits(seed, nodes.keys, m // 2, HALVES)):
         test = np.delete(np.arange(m), calib)
         sets = PredictionSets(levels[test] <= thresholds(calib, draws[[half]]), test, num_nodes=m)
-        halves[half] = (
-            size(calib),
-            metrics.singleton_hit(sets, nodes.labels),
-            metrics.class_gap(sets, nodes.labels, float(alpha)),
-            metrics.sscv(sets, nodes.labels, float(alpha)),
-        )
+        gaps = [gap(sets, labels, float(alpha)) for gap in (metrics.class_gap, metrics.sscv)]
+        halves[half] = size(calib), metrics.singleton_hit(sets, labels), *gaps
     means = halves.mean(axis=0)
     means[0] = size(np.arange(m))
     return np.vstack([means, halves])
