@@ -8,18 +8,26 @@ import numpy as np
 import pytest
 
 import snaps
-from snaps import _heldout, advisor
-from snaps._choice import DEFAULT, ERRORS, GOALS, Comparison
-from snaps._judging import NUMBERS, Judged, judge
+from snaps._runtime.randomness import FOLD_STREAM, hashes
+from snaps.advisor import (
+    DEFAULT,
+    ERRORS,
+    FOLDS,
+    GOALS,
+    NUMBERS,
+    Comparison,
+    held_out_levels,
+    judge,
+)
 from snaps.cli.evaluate import _note
 from snaps.conformal.rank import conformal_rank
 from snaps.datasets import make_graph
+from snaps.estimators import CANDIDATES
 from snaps.models import smoothed_regression
 from snaps.predictor.estimator import method_of
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
 from snaps.scoring.pooling import Pooling
-from snaps.splits import draw_splits
 
 TRAIN, TUNE = np.arange(80), np.arange(80, 380)
 
@@ -44,15 +52,21 @@ def levels_of(case, methods, labels=None):
     inputs = Inputs.read(graph, probs)
     nodes = Labelled(TUNE, graph.keys[TUNE], labels[TUNE])
     known = Evidence(TRAIN, graph.keys[TRAIN], labels[TRAIN])
-    return _heldout.held_out_levels(methods, inputs, nodes, known, Fraction(1, 10), 0), nodes
+    checked = {name: method_of(method) for name, method in methods.items()}
+    return held_out_levels(checked, inputs, nodes, known, Fraction(1, 10), 0), nodes
+
+
+def folds(nodes):
+    """The fold of each node, by the rank of its hash."""
+    return np.argsort(np.argsort(hashes(0, nodes.keys, FOLD_STREAM))) % FOLDS
 
 
 @pytest.mark.parametrize("by_class", [False, True])
 def test_a_level_is_the_share_of_scores_at_or_below(case, by_class):
     method = snaps.SplitConformal(0.1, score=snaps.THR(), class_conditional=by_class)
     (levels,), nodes = (lambda found: (found[0].values(), found[1]))(levels_of(case, {"": method}))
-    fold = _heldout._folds(nodes, 0)
-    assert np.ptp(np.bincount(fold, minlength=_heldout.FOLDS)) <= 1
+    fold = folds(nodes)
+    assert np.ptp(np.bincount(fold, minlength=FOLDS)) <= 1
     scores = 1 - case[1]
     for node in (0, 7, 299):
         seen = np.concatenate([TUNE[fold == fold[node]], np.arange(380, 900)])
@@ -65,7 +79,7 @@ def test_no_fit_sees_the_labels_it_is_judged_by(case):
     """Other labels in one fold: its own levels stay to the bit, those of other folds move."""
     methods = {"Pooled": snaps.Pooled(0.1), "RAPS": snaps.SplitConformal(0.1, score=snaps.RAPS())}
     before, nodes = levels_of(case, methods)
-    here = _heldout._folds(nodes, 0) == 0
+    here = folds(nodes) == 0
     labels = case[2].copy()
     labels[TUNE[here]] = (labels[TUNE[here]] + 1) % 4
     labels[380:] = np.random.default_rng(0).permutation(labels[380:])
@@ -81,12 +95,12 @@ def test_methods_that_share_a_fit_are_judged_as_if_fitted_alone(case, monkeypatc
     names = ("Pooled", "Pooled on APS", "Pooled, class thresholds")
     methods = snaps.estimators.methods(names, 0.1)
     together, nodes = levels_of(case, methods)
-    assert len(fits) == _heldout.FOLDS
+    assert len(fits) == FOLDS
     graph, inputs = case[0], Inputs.read(*case[:2])
-    fold = _heldout._folds(nodes, 0)
+    fold = folds(nodes)
     away = nodes.some(fold != 0)
     known = Evidence(TRAIN, graph.keys[TRAIN], case[2][TRAIN])
-    fitting = Evidence(away.ids, away.keys, away.labels)
+    fitting = Evidence.of(away)
     held = np.concatenate([TUNE[fold == 0], np.arange(380, 900)])
     for name, method in methods.items():
         (fitted,) = method_of(method).scorer.fit(inputs, fitting, known, [Fraction(1, 10)])
@@ -103,10 +117,18 @@ def test_methods_that_share_a_fit_are_judged_as_if_fitted_alone(case, monkeypatc
 
 
 def judged(levels, labels, n_calib, alpha=Fraction(1, 10), by_class=False):
-    m = len(labels)
-    keys = np.arange(m, dtype=np.uint64)
-    splits = draw_splits(0, keys, m // 2, 60)
-    return judge(levels, Labelled(keys, keys, labels), splits, n_calib, alpha, by_class, 0)
+    """The numbers (4,) of all nodes, and the same of random halves (HALVES, 4)."""
+    keys = np.arange(len(labels), dtype=np.uint64)
+    numbers = judge(levels, Labelled(keys, keys, labels), n_calib, alpha, by_class, 0)
+    return numbers[0], numbers[1:]
+
+
+def size_of(*arguments, **options):
+    return judged(*arguments, **options)[0][0]
+
+
+def errors_of(halves):
+    return halves.std(axis=0, ddof=1)
 
 
 @pytest.mark.parametrize("by_class", [False, True])
@@ -126,16 +148,16 @@ def test_the_size_is_that_of_so_many_calibration_nodes(n_calib, by_class):
             rank = conformal_rank(n, 0.1)
             limits.append(np.sort(random.choice(mine, n))[rank - 1] if rank <= n else 1.0)
         sizes.append(2 * np.mean(limits))
-    found = judged(levels, labels, n_calib, by_class=by_class)
-    assert found.means[0] == pytest.approx(np.mean(sizes), rel=0.01)
+    size = size_of(levels, labels, n_calib, by_class=by_class)
+    assert size == pytest.approx(np.mean(sizes), rel=0.01)
 
 
 def test_too_few_nodes_of_a_class_fill_its_part_of_every_set():
     labels = np.repeat([0, 1], [5, 395])
     levels = np.full((400, 2), 0.25)
-    found = judged(levels, labels, 100, by_class=True)  # one or two nodes of the first class
-    assert found.means[0] == pytest.approx(1.25)
-    assert judged(levels, labels, 100_000, by_class=True).means[0] == pytest.approx(0.5)
+    # With 100 calibration nodes, one or two are of the first class.
+    assert size_of(levels, labels, 100, by_class=True) == pytest.approx(1.25)
+    assert size_of(levels, labels, 100_000, by_class=True) == pytest.approx(0.5)
 
 
 def test_errors_are_what_other_draws_of_nodes_give():
@@ -144,13 +166,12 @@ def test_errors_are_what_other_draws_of_nodes_give():
     for _ in range(60):
         labels = random.integers(2, size=200)
         easy = random.beta(1, 4, size=(200, 2))
-        first = judged(easy, labels, 200)
-        second = judged(np.minimum(easy + 0.1 * random.random((200, 2)), 1), labels, 200)
-        means.append(first.means)
-        errors.append(first.errors)
-        by, noise = second.beyond(first)
-        differences.append(by[0])
-        noises.append(noise[0])
+        first, halves = judged(easy, labels, 200)
+        second, others = judged(np.minimum(easy + 0.1 * random.random((200, 2)), 1), labels, 200)
+        means.append(first)
+        errors.append(errors_of(halves))
+        differences.append(second[0] - first[0])
+        noises.append(errors_of(others - halves)[0])
     ratio = np.mean(errors, axis=0)[:2] / np.std(means, axis=0)[:2]
     assert ((0.8 < ratio) & (ratio < 1.5)).all(), ratio
     assert 0.7 < np.mean(noises) / np.std(differences) < 1.4
@@ -185,17 +206,17 @@ def test_what_is_expected_is_what_comes(case, advice):
 
 def compared(numbers, errors=0.01, num_classes=7):
     """A comparison of methods with these (size, singles, class gap, sscv) and independent noise."""
-    random, methods, found = np.random.default_rng(0), {}, {}
+    random, methods, tables = np.random.default_rng(0), {}, {}
     for name, means in numbers.items():
         noise = random.standard_normal((60, 4))
-        noise = errors * (noise - noise.mean(axis=0)) / noise.std(axis=0, ddof=1)
+        noise = errors * (noise - noise.mean(axis=0)) / errors_of(noise)
         methods[name] = snaps.SplitConformal(0.1)
-        found[name] = Judged(np.array(means, float), np.array(means) + noise)
-    return Comparison(methods, found, np.arange(200, dtype=np.uint64), 300, num_classes)
+        tables[name] = np.vstack([means, np.array(means) + noise])
+    return Comparison(methods, tables, np.arange(200, dtype=np.uint64), 300, num_classes)
 
 
 def picked(numbers, goal="smallest", **options):
-    return advisor._recommend(compared(numbers, **options), goal)
+    return compared(numbers, **options).advice(goal)
 
 
 def test_the_best_wins_when_it_is_ahead_beyond_noise():
@@ -208,11 +229,12 @@ def test_the_best_wins_when_it_is_ahead_beyond_noise():
 
 
 def test_noise_is_two_standard_errors_of_the_difference():
+    numbers = {DEFAULT: (2, 0, 0, 0), "other": (1, 0, 0, 0)}
+    tables = compared(numbers, errors=0.1).numbers
+    noise = ERRORS * errors_of(tables[DEFAULT][1:] - tables["other"][1:])[0]
     for by, name in ((0.9, DEFAULT), (1.1, "other")):
-        found = compared({DEFAULT: (2, 0, 0, 0), "other": (1, 0, 0, 0)}, errors=0.1)
-        noise = ERRORS * found.judged[DEFAULT].beyond(found.judged["other"])[1][0]
-        found.judged[DEFAULT].means[0] = 1 + by * noise
-        assert found.ranked("smallest")[0] == name
+        numbers[DEFAULT] = (1 + by * noise, 0, 0, 0)
+        assert picked(numbers, errors=0.1).name == name
 
 
 @pytest.mark.parametrize(
@@ -333,10 +355,10 @@ def test_advice(advice, goal):
     assert told.goal == goal and told.comparison is advice.comparison
     assert (told.name, told.runner_up) == tuple(row["method"] for row in told.rows[:2])
     assert told.reason.startswith(f"{told.name}: ") and told.runner_up in told.reason
-    assert f"goal {goal}, 300 tuning nodes, {_heldout.FOLDS} folds, 300 nodes" in told.reason
+    assert f"goal {goal}, 300 tuning nodes, {FOLDS} folds, 300 nodes" in told.reason
     assert told.method.alpha == 0.1 and not hasattr(told.method, "threshold_")
     lines = str(told).splitlines()
-    assert len(lines) == 2 + bool(told.cost) + len(advisor.CANDIDATES)
+    assert len(lines) == 2 + bool(told.cost) + len(CANDIDATES)
     assert [line.split("  ")[0] for line in lines[-len(told.rows) :]] == [
         row["method"] for row in told.rows
     ]
@@ -380,7 +402,7 @@ def test_methods_of_your_own(case):
     }
     advice = snaps.advise(*case, TUNE, alpha=0.1, methods=methods)
     assert {row["method"] for row in advice.rows} == set(methods)
-    assert advice.method is methods[advice.name]
+    assert advice.method == methods[advice.name]
     sizes = {row["method"]: row["size"] for row in advice.rows}
     assert sizes["theirs"] == pytest.approx(4) and sizes["yours"] < 3
 
@@ -443,6 +465,24 @@ def test_nodes_that_chose_a_method_should_not_calibrate_it(case, advice):
     with pytest.warns(snaps.SnapsWarning, match="calibration nodes are among those that advise"):
         advice.method.calibrate(graph, probs, labels, TUNE)
     advice.method.calibrate(graph, probs, labels, np.arange(380, 700), TUNE)
+
+
+def test_your_estimators_stay_as_they_are(case, recwarn):
+    graph, probs, labels = case
+    mine = snaps.SplitConformal(Fraction(1, 5), score=snaps.THR())
+    before = dict(vars(mine))
+    advice = snaps.advise(*case, TUNE, alpha=0.1, methods={"mine": mine})
+    again = advice.for_goal("classes")
+    assert vars(mine) == before and mine.alpha == Fraction(1, 5)
+    assert len({id(mine), id(advice.method), id(again.method)}) == 3
+    advice.method.calibrate(graph, probs, labels, np.arange(380, 700))
+    assert not hasattr(mine, "threshold_") and not hasattr(again.method, "threshold_")
+    mine.calibrate(graph, probs, labels, TUNE)  # the user's own was not chosen by anybody
+    assert not recwarn.list
+    with pytest.warns(snaps.SnapsWarning, match="300 calibration nodes are among those that"):
+        again.method.calibrate(graph, probs, labels, TUNE)
+    again.rows[0]["size"] = -1
+    assert advice.rows[0]["size"] > 0
 
 
 def test_methods_of_another_level_compete_at_the_one_asked_for():

@@ -958,8 +958,8 @@ def test_a_goal_is_answered_with_a_method_and_a_reason(made, run):
 
 
 def test_a_recommended_method_joins_the_table(made, run, monkeypatch):
-    monkeypatch.setattr("snaps._choice.DEFAULT", "Pooled on APS")
-    monkeypatch.setattr("snaps._choice.ERRORS", 1000.0)
+    monkeypatch.setattr("snaps.advisor.DEFAULT", "Pooled on APS")
+    monkeypatch.setattr("snaps.advisor.ERRORS", 1000.0)
     code, out, err = run("evaluate", "made", "--goal", "smallest", "--splits", 5, "--json")
     assert (code, err) == (0, "")
     told = json.loads(out)

@@ -18,6 +18,7 @@ import threading
 import zipfile
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,9 @@ import scipy.sparse as sp
 
 import snaps.cli
 from snaps import SnapsError, datasets
-from snaps.datasets import download, files, read
+from snaps.datasets import download
+from snaps.datasets.dataset import statistics
+from snaps.datasets.load import cache_dir, sha256
 from snaps.datasets.registry import DATASETS, Statistics, find_spec
 
 HERE = [name for name in DATASETS if not name.startswith("ogbn")]
@@ -180,7 +183,7 @@ def test_the_paper_has_twelve():
 def test_real_graphs_match_the_paper(name, data_dir):
     data = datasets.load(name, data_dir, download=False)
     spec = DATASETS[name]
-    counted = read.statistics(data, directed=spec.directed)
+    counted = statistics(data, directed=spec.directed)
     due = spec.statistics
     assert (counted.nodes, counted.edges, counted.classes) == (due.nodes, due.edges, due.classes)
     # The table prints whole percents for the two directed graphs, cut hundredths for the others.
@@ -242,10 +245,10 @@ def test_the_data_folder_comes_before_the_cache(cache, tmp_path, expect, monkeyp
 def test_cache_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("SNAPS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert files.cache_dir() == tmp_path / "snaps" / "datasets"
+    assert cache_dir() == tmp_path / "snaps" / "datasets"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert files.cache_dir() == tmp_path / ".cache" / "snaps" / "datasets"
+    assert cache_dir() == tmp_path / ".cache" / "snaps" / "datasets"
 
 
 def test_a_data_folder_that_is_none(monkeypatch, tmp_path):
@@ -299,7 +302,7 @@ def test_a_record_decides_over_the_manifest(copied):
     np.savez(copied, **arrays)
     assert "wrong checksum" in complaint(datasets.load, "citeseer", copied.parent)
     record = copied.with_suffix(".json")
-    record.write_text(json.dumps({"sha256": files.sha256(copied)}))
+    record.write_text(json.dumps({"sha256": sha256(copied)}))
     assert datasets.load("citeseer", copied.parent).graph.num_nodes == 4230
     record.write_text("{")
     assert "must be a JSON record" in complaint(datasets.load, "citeseer", copied.parent)
@@ -561,7 +564,7 @@ def test_the_record_beside_a_fetched_file(upstream, expect, cache, capsys):
     upstream.add(NPZ_FAMILIES["cora_ml"], content)
     path = datasets.fetch("CoraML")
     record = json.loads(path.with_suffix(".json").read_text())
-    assert record["sha256"] == files.sha256(path)
+    assert record["sha256"] == sha256(path)
     assert record["sources"].keys() == {NPZ_FAMILIES["cora_ml"]}
     assert record["statistics"]["edges"] == len(small.links())
     assert "CitationFull(name='Cora_ML')" in record["loader"]
@@ -686,9 +689,9 @@ def test_a_file_that_changed_in_between_is_not_joined(upstream, tmp_path):
     address = download.mirrored("http://host/file", os.environ["SNAPS_MIRROR"])
     transfer = download._Transfer(address, tmp_path / "part")
     with pytest.raises(ConnectionError, match="50 of 200"):
-        transfer.run(lambda done, total: None)
+        transfer.run()
     upstream.add("http://host/file", b"new" * 100)
-    transfer.run(lambda done, total: None)
+    transfer.run()
     assert transfer.part.read_bytes() == b"new" * 100
 
 
@@ -823,6 +826,13 @@ def test_an_unknown_name_at_the_command(capsys):
     assert (code, out) == (2, "")
     assert err.startswith("snaps: error: there is no dataset 'coraml2'; did you mean 'cora_ml'")
     assert err.count("\n") == 1
+
+
+def test_only_one_file_imports_ogb():
+    folder = Path(datasets.__file__).parent
+    for word in ("import torch\n", "from torch", "import ogb", "from ogb", 'require("ogb'):
+        users = {path.name for path in folder.glob("*.py") if word in path.read_text()}
+        assert users <= {"ogb.py"}, word
 
 
 def test_the_commands_import_nothing_heavy():

@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 
 import snaps
 import snaps.datasets
-from snaps import metrics
+from snaps import conformal, metrics
 from snaps._kernels import aggregation, scoring, splitting
 from snaps._runtime import randomness as _randomness
 from snaps._runtime.threads import limit_threads
-from snaps.conformal import calibration
 from tests.helpers import transcription as t
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.4, 0.5, 0.7]
@@ -354,7 +353,7 @@ def test_a_similarity_graph_given_is_used_as_it_is(world, weights):
 
 
 def test_rank_where_floats_fail():
-    assert calibration.conformal_rank(149, 0.18) == 123
+    assert conformal.conformal_rank(149, 0.18) == 123
     assert math.ceil((1 - 0.18) * 150) == 124
 
 
@@ -363,7 +362,7 @@ def test_rank_of_thousands():
     for thousandths in range(1, 1000, 3):
         for n in [*range(0, 12), 19, 39, 99, 149, 199, 499, 500, 999, 1000, 123_456]:
             expected = -(-(1000 - thousandths) * (n + 1) // 1000)
-            assert calibration.conformal_rank(n, thousandths / 1000) == expected
+            assert conformal.conformal_rank(n, thousandths / 1000) == expected
             assert t.rank(n, thousandths / 1000) == expected
 
 
@@ -371,14 +370,14 @@ def test_rank_of_thousands():
 @example(149, 180_000)
 def test_rank_of_any_decimal(n, millionths):
     expected = math.ceil((1 - Fraction(millionths, 10**6)) * (n + 1))
-    assert calibration.conformal_rank(n, millionths / 10**6) == expected
+    assert conformal.conformal_rank(n, millionths / 10**6) == expected
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.sampled_from(ALPHAS))
 def test_coverage_law(n, m, alpha):
     assume(t.rank(n, alpha) <= n)
     expected = [float(t.hit_probability(hits, n, m, alpha)) for hits in range(m + 1)]
-    law = calibration.coverage_law(n, m, alpha)
+    law = conformal.coverage_law(n, m, alpha)
     np.testing.assert_allclose(law.pmf(np.arange(m + 1)), expected, rtol=1e-8, atol=1e-12)
 
 
@@ -387,7 +386,7 @@ def test_coverage_interval(n, m, alpha):
     """The narrowest cut of both tails: at most 0.5 % lies outside on either side."""
     assume(t.rank(n, alpha) <= n)
     chances = [t.hit_probability(hits, n, m, alpha) for hits in range(m + 1)]
-    low, high = calibration.coverage_interval(n, m, alpha)
+    low, high = conformal.coverage_interval(n, m, alpha)
     lowest, highest = round(low * m), round(high * m)
     tail = Fraction(5, 1000)
     assert sum(chances[:lowest]) <= tail <= sum(chances[: lowest + 1])

@@ -18,7 +18,7 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
-from snaps.datasets.files import known_sha256
+from snaps.datasets.load import known_sha256
 from snaps.datasets.registry import DATASETS
 from snaps.errors import NotEnoughMemory
 from snaps.folder import read_folder, write_folder

@@ -12,13 +12,14 @@ import inspect
 import typing
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
 import snaps
-from snaps import _heldout, advisor, splits
+from snaps import advisor, splits
 from snaps._runtime import randomness as _randomness
 from snaps.datasets import make_graph
 from snaps.images import EmbeddedSNAPS
@@ -61,6 +62,8 @@ def test_nothing_left_of_the_wall_takes_labels_but_as_evidence(name):
     for function in functions_of(module):
         if function.__name__.startswith("__") and name == "scoring.evidence":
             continue
+        if function is Evidence.of.__func__:  # the gate: who passes is tested below
+            continue
         for parameter in inspect.signature(function).parameters.values():
             words = set(parameter.name.split("_"))
             private = function.__name__.startswith("_")
@@ -69,6 +72,13 @@ def test_nothing_left_of_the_wall_takes_labels_but_as_evidence(name):
             allowed = private and name == "scoring.logpool"
             assert allowed or not words & {"label", "labels", "calib", "truth", "roles"}, where
             assert parameter.annotation not in (Labelled, "Labelled"), where
+
+
+def test_the_gate_is_right_of_the_wall():
+    """Labelled nodes become evidence where folds and splits are drawn, and nowhere else."""
+    source = Path(snaps.__file__).parent
+    callers = {path.stem for path in source.rglob("*.py") if "Evidence.of(" in path.read_text()}
+    assert callers == {"advisor", "splits"} and not callers & set(LEFT)
 
 
 def test_scorers_are_handed_evidence():
@@ -234,7 +244,7 @@ def test_scores_through_advise_are_blind(monkeypatch):
     tune = case.pool[:160]
     methods = {name: make(alpha=ALPHA) for name, make in ESTIMATORS.items() if name != "Embedded"}
     words = _randomness.hashes(0, case.graph.keys[tune], _randomness.FOLD_STREAM)
-    others = tune[np.argsort(np.argsort(words)) % _heldout.FOLDS != 0]
+    others = tune[np.argsort(np.argsort(words)) % advisor.FOLDS != 0]
     for labels in (case.labels, permuted(case.labels, np.concatenate([others, case.train]))):
         snaps.advise(
             case.graph, case.probs, labels, tune, alpha=ALPHA, known_nodes=case.train,
@@ -242,7 +252,7 @@ def test_scores_through_advise_are_blind(monkeypatch):
         )  # fmt: skip
     (nodes, one), (_, two) = seen
     fold = ~np.isin(nodes.keys, case.graph.keys[others])
-    assert 0 < fold.sum() <= len(tune) / _heldout.FOLDS
+    assert 0 < fold.sum() <= len(tune) / advisor.FOLDS
     for name in methods:
         np.testing.assert_array_equal(one[name][fold], two[name][fold])
     assert any((one[name] != two[name]).any() for name in methods)

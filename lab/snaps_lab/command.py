@@ -139,7 +139,7 @@ def reproduce(
 def _inputs(result: dict[str, Any], setting: Setting) -> dict[str, str]:
     """Digests of the files that the rows of a table are about."""
     from snaps.cli._provenance import Digests
-    from snaps.datasets.files import folders
+    from snaps.datasets.load import folders
 
     own = {path.stem: path for path in setting.files}
     found = []

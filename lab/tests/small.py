@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 
 from snaps.datasets import make_graph
-from snaps.datasets.read import statistics
+from snaps.datasets.dataset import statistics
 from snaps.datasets.registry import DATASETS
 from snaps.models import smoothed_regression
 

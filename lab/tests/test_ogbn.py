@@ -15,7 +15,7 @@ import pytest
 import snaps.cli
 from snaps import datasets
 from snaps.datasets import make_graph
-from snaps.datasets.read import statistics
+from snaps.datasets.dataset import statistics
 from snaps.datasets.registry import DATASETS
 from snaps_lab.reproduce import protocol, runner
 from snaps_lab.reproduce.store import Store

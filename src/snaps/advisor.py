@@ -1,44 +1,56 @@
-"""Which method suits the data and the wish: compared on tuning nodes alone.
+"""`advise`: which method suits your data and goal, by cross-validation on tuning nodes alone.
 
-No label of a calibration or predicted node is looked at, so whatever is recommended keeps its
-guarantee.
+No label of a calibration or predicted node is used, so the recommended method keeps its guarantee.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
+from snaps import metrics
 from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._checks.named import class_order
-from snaps._choice import DEFAULT, GOALS, Comparison
-from snaps._heldout import FOLDS, held_out_levels
-from snaps._judging import NUMBERS, judge
-from snaps.conformal.rank import fewest_nodes
+from snaps._runtime.randomness import CANDIDATE_STREAM, FOLD_STREAM, hashes, smallest, uniforms
+from snaps.conformal.rank import conformal_rank, fewest_nodes
 from snaps.errors import SnapsError, warn
+from snaps.estimators import CANDIDATES
 from snaps.estimators import methods as named_methods
 from snaps.graph import Graph
 from snaps.predictor.estimator import Estimator, method_of, remember_advice
-from snaps.predictor.predictor import most_demanding
+from snaps.predictor.predictor import Method, most_demanding
 from snaps.predictor.roles import Roles
+from snaps.scores import LIBRARY, THR
+from snaps.scoring.evidence import Evidence, Labelled
+from snaps.scoring.local import Inputs
+from snaps.scoring.pooling import FittedPooling, Pooling
+from snaps.sets import PredictionSets
 from snaps.splits import draw_splits
 
-CANDIDATES = (
-    "APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR", "Pooled", "Pooled on APS",
-    "APS, class thresholds", "Pooled, class thresholds",
-)  # fmt: skip
-"""The methods that compete."""
+Methods = Mapping[str, Estimator]
+Numbers = Mapping[str, np.ndarray]
+Row = dict[str, Any]
 
-HALVES = 60
-_WORDS = {
+NUMBERS = {
     "size": "mean size",
     "singleton_hit": "single true labels",
     "class_gap": "mean coverage gap of classes",
     "sscv": "worst coverage gap over set sizes",
 }
+GOALS = dict(zip(("smallest", "singletons", "classes", "sizes"), NUMBERS, strict=True))
+DEFAULT = "Pooled"  # recommended unless another method is better beyond noise
+ERRORS = 2.0  # standard errors on either side: a difference within is noise
+MOST_TIMES = 2.0  # sets this many times larger than the smallest count as near full
+FOLDS = 5  # ten are no better, at twice the cost
+HALVES = 60  # random halves of the tuning nodes, for standard errors
+QUANTILES = 20  # of a threshold, over draws of calibration nodes
+MOST_REFERENCES = 10_000  # unlabelled nodes to rank scores among
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,22 +59,17 @@ class Advice:
 
     Attributes
     ----------
-    goal : str
-    name, runner_up : str
-        Names of the recommended method and of the next best at the goal.
+    goal, name, runner_up : str
+        The names are those of the recommended method and of the next best at the goal.
     method : Estimator
-        The recommended one, not yet calibrated.
-    reason : str
-        Why, in a sentence or two.
-    cost : str
-        What the goal costs against the smallest sets; empty if nothing.
+        The recommended one, to be calibrated on other nodes than the tuning nodes.
+    reason, cost : str
+        Why, and what the goal costs compared with the smallest sets (empty if nothing).
     rows : list of dict
-        What each method would give, the recommended one first: its numbers, each with the ends of
-        its interval (`size`, `size_low`, `size_high`), and whether its sets are near full. The two
-        gaps are those that half of the tuning nodes would show: where classes have few nodes,
-        chance adds to them, to all methods' alike.
+        What to expect of each method, the recommended one first: its numbers, each with the ends of
+        its interval (`size`, `size_low`, `size_high`), and whether its sets are near full. Coverage
+        gaps are those on half of the tuning nodes, where chance adds to them for all methods alike.
     comparison : Comparison
-        What it rests on.
     """
 
     goal: str
@@ -71,18 +78,23 @@ class Advice:
     method: Estimator
     reason: str
     cost: str
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     comparison: Comparison
 
     def for_goal(self, goal: str) -> Advice:
         """The advice for another goal, from the same comparison."""
-        return _recommend(self.comparison, goal)
+        return self.comparison.advice(goal)
 
     def __str__(self) -> str:
         width = max(len(row["method"]) for row in self.rows)
-        head = " " * width + "".join(f"{key:>22}" for key in NUMBERS)
-        lines = [f"{row['method']:<{width}}" + "".join(_cells(row)) for row in self.rows]
-        return "\n".join([self.reason, *([self.cost] if self.cost else []), head, *lines])
+        lines = [self.reason, self.cost] if self.cost else [self.reason]
+        lines.append(" " * width + "".join(f"{key:>22}" for key in NUMBERS))
+        for row in self.rows:
+            cells = (
+                f"{row[k]:.3f} ({row[k + '_low']:.2f}-{row[k + '_high']:.2f})" for k in NUMBERS
+            )
+            lines.append(f"{row['method']:<{width}}" + "".join(f"{cell:>22}" for cell in cells))
+        return "\n".join(lines)
 
 
 def advise(
@@ -97,42 +109,33 @@ def advise(
     known_nodes: Any = None,
     similarity: Any = None,
     logits: bool = False,
-    methods: Mapping[str, Estimator] | None = None,
+    methods: Methods | None = None,
     k: int = 20,
     seed: int = 0,
     classes: Any = None,
 ) -> Advice:
-    """Recommend a method, from the tuning nodes alone, judged at your own budget.
+    """Recommend a method for your number of calibration nodes, from the tuning nodes alone.
 
-    The tuning nodes are cut in five folds; each is scored by methods fitted on the four others, so
-    that every fit has four fifths of the nodes that you will fit with. The threshold of `n_calib`
-    nodes is then played through on the held-out scores. The best at the goal wins; but `Pooled`,
-    the default, does if the best is ahead of it by no more than noise (two standard errors of the
-    difference). A method with near-full sets, above half-way from one label to all of them or above
-    twice the smallest method's, is not recommended for its balance.
-
-    Costs five fits of every method: seconds on ten thousand nodes.
+    By cross-validation: five fits of every method, seconds on ten thousand nodes. The best at the
+    goal is recommended, but `Pooled`, the default, if it is behind by no more than noise (two
+    standard errors of the difference). A method with near-full sets, above half-way from one label
+    to all of them or above twice the smallest method's, is not recommended for its balance.
 
     Parameters
     ----------
-    graph, probs, labels, similarity, logits, classes : see `SNAPS.calibrate`
+    graph, probs, labels, known_nodes, similarity, logits, classes : see `Pooled.calibrate`
     tune_nodes : array of positions, or mask (n,)
-        Labelled nodes that neither calibrate nor are predicted, drawn like those; the ones that
-        the method is going to be tuned on. A few hundred tell methods apart.
+        The labelled nodes that the method will be tuned on, drawn like calibration and test nodes
+        and none of them. A few hundred are needed to distinguish methods.
     goal : "smallest", "singletons", "classes" or "sizes"
         The smallest sets; the most sets that are exactly the true label; every class covered
         alike; small and large sets covered alike.
     n_calib : int, optional
-        How many nodes are going to calibrate; by default as many as tune.
-    alpha : float
-    known_nodes : array of positions, or mask (n,), optional
-        Evidence for `Pooled`.
+        How many calibration nodes you will have; by default as many as tuning nodes.
+    alpha, k, seed : see `Pooled`
     methods : mapping of names to estimators, optional
-        Who competes; by default all of this library's, some with class thresholds. One with
-        another alpha competes, and is recommended, as a copy with this one.
-    k : int
-        Number of similar nodes.
-    seed : int
+        What to compare; by default all methods of this library, some with class thresholds. Copies
+        with this `alpha` are compared, and one is returned; the estimators are left as they are.
 
     Returns
     -------
@@ -151,14 +154,14 @@ def advise(
     """
     _check_goal(goal)
     level, seed = check_alpha(alpha), check_seed(seed)
-    competing = named_methods(CANDIDATES, alpha, k=k, seed=seed) if methods is None else methods
-    mapped = isinstance(competing, Mapping) and all(
-        isinstance(name, str) and isinstance(one, Estimator) for name, one in competing.items()
-    )
-    if not mapped or not competing:
+    if methods is None:
+        methods = named_methods(CANDIDATES, alpha, k=k, seed=seed)
+    if not (isinstance(methods, Mapping) and methods) or not all(
+        isinstance(name, str) and isinstance(method, Estimator) for name, method in methods.items()
+    ):
         raise SnapsError(f"'methods' must map names to estimators, got {shown(methods)}")
-    competing = {name: _at(one, alpha) for name, one in competing.items()}
-    checked = {name: method_of(one) for name, one in competing.items()}
+    methods = {name: copy.copy(method).set_params(alpha=alpha) for name, method in methods.items()}
+    checked = {name: method_of(method) for name, method in methods.items()}
     probs, classes = class_order(probs, labels, classes)
     inputs = most_demanding(checked.values()).read(graph, probs, similarity, logits, classes)
     roles = Roles.read(
@@ -168,26 +171,16 @@ def advise(
     nodes, fewest = roles.calib, fewest_nodes(level)
     check_integer(len(nodes), "the number of tune_nodes", low=2 * fewest)
     budget = len(nodes) if n_calib is None else check_integer(n_calib, "n_calib", low=fewest)
-    splits = draw_splits(seed, nodes.keys, len(nodes) // 2, HALVES)
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         levels = held_out_levels(checked, inputs, nodes, roles.known, level, seed)
-    for said in {each.category: each for each in heard}.values():  # once for all folds
-        warn(str(said.message), said.category)
-    judged = {
-        name: judge(levels[name], nodes, splits, budget, level, one.class_conditional, seed)
-        for name, one in competing.items()
+    for warning in {each.category: each for each in caught}.values():  # once for all folds
+        warn(str(warning.message), warning.category)
+    numbers = {
+        name: judge(levels[name], nodes, budget, level, method.class_conditional, seed)
+        for name, method in methods.items()
     }
-    return _recommend(
-        Comparison(dict(competing), judged, nodes.keys, budget, inputs.num_classes), goal
-    )
-
-
-def _at(method: Estimator, alpha: float) -> Estimator:
-    """The method at the level that is asked for, itself if that is its own."""
-    if check_alpha(method.alpha) == check_alpha(alpha):
-        return method
-    return copy.copy(method).set_params(alpha=alpha)
+    return Comparison(methods, numbers, nodes.keys, budget, inputs.num_classes).advice(goal)
 
 
 def _check_goal(goal: Any) -> None:
@@ -195,85 +188,187 @@ def _check_goal(goal: Any) -> None:
         raise SnapsError(f"'goal' must be one of {', '.join(GOALS)}, got {shown(goal)}")
 
 
-def _recommend(found: Comparison, goal: str) -> Advice:
-    """Pick a method and say why."""
-    _check_goal(goal)
-    order = found.ranked(goal)
-    name, second = order[0], order[1] if len(order) > 1 else order[0]
-    remember_advice(found.methods[name], found.keys)
-    return Advice(
-        goal, name, second, found.methods[name], _reason(found, order, goal),
-        _cost(found, name, goal), [found.row(one) for one in order], found,
-    )  # fmt: skip
+def held_out_levels(
+    methods: Mapping[str, Method], inputs: Inputs, nodes: Labelled, known: Evidence,
+    alpha: Fraction, seed: int,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Levels (m, K) of the nodes' labels for each method, by fits that never saw these labels.
+
+    Scores of two fits don't compare. A level is a score's rank among all scores that its fit gives
+    to nodes it never saw: 0.2 admits a fifth of all pairs of node and label, whatever the fit.
+    """
+    levels = {name: np.empty((len(nodes), inputs.num_classes)) for name in methods}
+    labelled = inputs.positions(np.concatenate([nodes.keys, known.keys]))
+    others = np.delete(np.arange(inputs.num_nodes), labelled)
+    others = others[smallest(seed, inputs.keys[others], CANDIDATE_STREAM, MOST_REFERENCES)]
+    fold = np.argsort(np.argsort(hashes(seed, nodes.keys, FOLD_STREAM))) % FOLDS
+    engine = inputs
+    for number in range(FOLDS):
+        held_out = np.flatnonzero(fold == number)
+        positions = np.concatenate([inputs.positions(nodes.keys[held_out]), others])
+        fitting = Evidence.of(nodes.some(fold != number))
+        scores: dict[Any, np.ndarray] = {}
+        pooled: dict[Pooling, FittedPooling] = {}
+        for name, method in methods.items():
+            scorer: Any = method.scorer
+            # A user's score may equal another that scores differently: it shares nothing.
+            key = scorer if type(scorer.score) in LIBRARY else name
+            if key not in scores:
+                if isinstance(scorer, Pooling) and not scorer.score.needs_tuning:
+                    plain = replace(scorer, score=THR())  # the weights don't depend on the score
+                    if plain not in pooled:
+                        (pooled[plain],) = plain.fit(engine, fitting, known, [alpha])
+                    fitted = replace(pooled[plain], score=scorer.score)
+                else:
+                    (fitted,) = scorer.fit(engine, fitting, known, [alpha])
+                scores[key] = engine.score(fitted, positions)
+            levels[name][held_out] = _levels(scores[key], len(held_out), method.class_conditional)
+        # Tables without labels are made by now and shared by later folds; a fold's own are dropped.
+        engine = inputs.holding({})
+    return levels
 
 
-# ---- words ---------------------------------------------------------------------------------------
+def _levels(scores: np.ndarray, count: int, by_class: bool) -> np.ndarray:
+    """The share of all scores, or of a class's, at or below each of the first `count` rows."""
+    if by_class:
+        return np.hstack([_levels(column[:, None], count, False) for column in scores.T])
+    ordered = np.sort(scores, axis=None)
+    return np.searchsorted(ordered, scores[:count], side="right") / len(ordered)
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    """A row's numbers with their intervals, in columns."""
-    texts = [
-        f"{row[key]:.3f} ({row[f'{key}_low']:.2f}-{row[f'{key}_high']:.2f})" for key in NUMBERS
-    ]
-    return [f"{text:>22}" for text in texts]
+def judge(
+    levels: np.ndarray, nodes: Labelled, n_calib: int, alpha: Fraction, by_class: bool, seed: int
+) -> np.ndarray:
+    """Simulate calibration with `n_calib` nodes, given held-out levels (m, K).
+
+    Returns (1 + HALVES, 4): numbers of all nodes, then of random halves. These vary about the first
+    row as that would among other draws of nodes.
+    """
+    from scipy.special import betaincinv
+
+    (m, num_classes), labels = levels.shape, nodes.labels
+    own = levels[np.arange(m), labels]
+    cells, width = (labels, num_classes) if by_class else (np.zeros(m, np.int64), 1)
+    budgets = np.round(n_calib * np.bincount(cells, minlength=width) / m).astype(int)
+
+    def thresholds(calib: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
+        """Quantiles (q, width) of the thresholds, if all nodes are like those of `calib`."""
+        limits = np.ones(quantiles.shape)  # the level that admits every label
+        for cell, n in enumerate(budgets):
+            rank, sample = conformal_rank(n, alpha), np.sort(own[calib][cells[calib] == cell])
+            if rank <= n and len(sample):
+                # The share of nodes that a threshold covers has a beta distribution.
+                covered = betaincinv(rank, n + 1 - rank, quantiles[:, cell]) * (len(sample) + 1)
+                limits[:, cell] = np.interp(covered, np.arange(1, len(sample) + 1), sample)
+        return limits
+
+    def size(calib: np.ndarray) -> float:  # a threshold is the share of labels that it admits
+        return float(thresholds(calib, evenly).mean() * num_classes)
+
+    evenly = np.repeat((np.arange(QUANTILES)[:, None] + 0.5) / QUANTILES, width, axis=1)
+    draws = uniforms(seed, np.arange(HALVES, dtype=np.uint64), width)
+    halves = np.empty((HALVES, len(NUMBERS)))
+    for half, calib in enumerate(draw_splits(seed, nodes.keys, m // 2, HALVES)):
+        test = np.delete(np.arange(m), calib)
+        sets = PredictionSets(levels[test] <= thresholds(calib, draws[[half]]), test, num_nodes=m)
+        gaps = [gap(sets, labels, float(alpha)) for gap in (metrics.class_gap, metrics.sscv)]
+        halves[half] = size(calib), metrics.singleton_hit(sets, labels), *gaps
+    means = halves.mean(axis=0)
+    means[0] = size(np.arange(m))
+    return np.vstack([means, halves])
 
 
-def _reason(found: Comparison, order: list[str], goal: str) -> str:
-    """Why the first was picked."""
-    key = GOALS[goal] if found.usable else "size"
-    row, out = found.row(order[0]), []
-    out.append(
-        f"{order[0]}: {_WORDS[key]} {row[key]:.3f} ({row[f'{key}_low']:.3f} to "
-        f"{row[f'{key}_high']:.3f}; goal {goal}, {len(found.keys)} tuning nodes, {FOLDS} folds, "
-        f"{found.n_calib} nodes to calibrate)."
-    )
-    if len(order) > 1:
-        out.append(_against(found, order[0], order[1], key))
-    if not found.usable:
-        least = found.number(found.smallest, "size")
-        out.append(
-            f"All methods have near-full sets, the smallest {least:.2f} of {found.num_classes} "
-            "labels: size alone counts."
+class Comparison:
+    """Methods, their numbers as `judge` returns them, and the keys of the tuning nodes."""
+
+    def __init__(
+        self, methods: Methods, numbers: Numbers, keys: np.ndarray, n_calib: int, num_classes: int
+    ):
+        self.methods, self.numbers, self.keys = methods, numbers, keys
+        self.n_calib, self.num_classes = n_calib, num_classes
+        sizes = {name: float(table[0, 0]) for name, table in numbers.items()}
+        self.smallest = min(sizes, key=sizes.__getitem__)
+        self.most = min((1 + num_classes) / 2, MOST_TIMES * sizes[self.smallest])
+        self.usable = [name for name, size in sizes.items() if size <= self.most]
+        self.rows: dict[str, Row] = {}
+        for name, table in numbers.items():
+            row = self.rows[name] = {"method": name}
+            errors = table[1:].std(axis=0, ddof=1)
+            for key, mean, error in zip(NUMBERS, table[0], errors, strict=True):
+                row[key] = float(mean)
+                row[f"{key}_low"] = max(float(mean - ERRORS * error), 0.0)
+                row[f"{key}_high"] = float(mean + ERRORS * error)
+            row["near_full"] = name not in self.usable
+
+    def difference(self, name: str, other: str, key: str) -> tuple[float, float]:
+        """By how much a method's number is above another's, and the noise of that."""
+        by, column = self.numbers[name] - self.numbers[other], list(NUMBERS).index(key)
+        return float(by[0, column]), ERRORS * float(by[1:].std(axis=0, ddof=1)[column])
+
+    def ranked(self, key: str) -> list[Row]:
+        """The pick, then the others by a number, those with near-full sets last.
+
+        The pick is the default, or else has the smallest sets, of those within noise of the best.
+        """
+        usable, sign = self.usable or list(self.methods), -1 if key == "singleton_hit" else 1
+        order = {name: (name not in usable, sign * row[key]) for name, row in self.rows.items()}
+        best = min(order, key=order.__getitem__)
+        gaps = {name: self.difference(name, best, key) for name in usable}
+        close = [name for name, (by, noise) in gaps.items() if abs(by) <= noise]
+        pick = min(close, key=lambda name: (name != DEFAULT, self.rows[name]["size"]))
+        names = sorted(order, key=lambda name: (name != pick, order[name]))
+        return [dict(self.rows[name]) for name in names]
+
+    def advice(self, goal: str) -> Advice:
+        """Recommend a method; where all sets are near full, size alone counts."""
+        _check_goal(goal)
+        key = GOALS[goal] if self.usable else "size"
+        rows = self.ranked(key)
+        name, runner_up = rows[0]["method"], rows[:2][-1]["method"]
+        method = copy.copy(self.methods[name])
+        remember_advice(method, self.keys)
+        texts = " ".join(self._reasons(rows, key, goal)), self._cost(name, goal)
+        return Advice(goal, name, runner_up, method, *texts, rows, self)
+
+    def _reasons(self, rows: list[Row], key: str, goal: str) -> Iterator[str]:
+        """Why the first was picked, in sentences."""
+        pick = rows[0]
+        yield (
+            f"{pick['method']}: {NUMBERS[key]} {pick[key]:.3f} ({pick[key + '_low']:.3f} to "
+            f"{pick[key + '_high']:.3f}; goal {goal}, {len(self.keys)} tuning nodes, {FOLDS} folds,"
+            f" {self.n_calib} nodes to calibrate)."
         )
-    elif goal != "smallest":
-        left = [name for name in found.methods if name not in found.usable]
-        listed = ", ".join(f"{name} ({found.number(name, 'size'):.2f})" for name in left)
-        if left:
-            out.append(
-                f"Left out for near-full sets, more than {found.most:.2f} of {found.num_classes} "
-                f"labels: {listed}."
+        for other in rows[1:2]:
+            by, noise = self.difference(other["method"], pick["method"], key)
+            ahead = by > 0 if key == "singleton_hit" else by < 0
+            preferred = "default is" if pick["method"] == DEFAULT else "smaller sets are"
+            yield (
+                f"{other['method']} has {other[key]:.3f}, a difference of {by:+.3f} "
+                f"({by - noise:+.3f} to {by + noise:+.3f})"
+                + (": within noise" if ahead or abs(by) <= noise else "")
+                + (f", so the {preferred} preferred." if ahead else ".")
             )
-    return " ".join(out)
+        full = [row for row in self.rows.values() if row["near_full"]]
+        labels = f"of {self.num_classes} labels"
+        if not self.usable:
+            least = f"the smallest {self.rows[self.smallest]['size']:.2f} {labels}"
+            yield f"All methods have near-full sets, {least}: size alone counts."
+        elif full and goal != "smallest":
+            listed = ", ".join(f"{row['method']} ({row['size']:.2f})" for row in full)
+            yield f"Left out for near-full sets, more than {self.most:.2f} {labels}: {listed}."
 
-
-def _against(found: Comparison, pick: str, other: str, key: str) -> str:
-    """The pick beside the best of the others."""
-    by, noise = found.difference(other, pick, key)
-    ahead = by > 0 if key == "singleton_hit" else by < 0
-    text = (
-        f"{other} has {found.number(other, key):.3f}, a difference of {by:+.3f} "
-        f"({by - noise:+.3f} to {by + noise:+.3f})"
-    )
-    if ahead and pick == DEFAULT:
-        return f"{text}: within noise, so the default is preferred."
-    if ahead:
-        return f"{text}: within noise, so the smaller sets are preferred."
-    return f"{text}: within noise." if abs(by) <= noise else f"{text}."
-
-
-def _cost(found: Comparison, pick: str, goal: str) -> str:
-    """What a goal takes from the smallest sets."""
-    least = found.smallest
-    if pick == least:
-        return (
-            "" if goal == "smallest" else f"The goal costs nothing: {pick} has the smallest sets."
+    def _cost(self, pick: str, goal: str) -> str:
+        """What a goal costs compared with the smallest sets."""
+        if pick == self.smallest:
+            nothing = f"The goal costs nothing: {pick} has the smallest sets."
+            return "" if goal == "smallest" else nothing
+        row, least = self.rows[pick], self.rows[self.smallest]
+        by, noise = self.difference(pick, self.smallest, "size")
+        instead = ", ".join(
+            f"{words} {row[key]:.3f} instead of {least[key]:.3f}"
+            for key, words in list(NUMBERS.items())[1:]
         )
-    by, noise = found.difference(pick, least, "size")
-    instead = ", ".join(
-        f"{_WORDS[key]} {found.number(pick, key):.3f} instead of {found.number(least, key):.3f}"
-        for key in NUMBERS[1:]
-    )
-    return (
-        f"Against {least}, which has the smallest sets ({found.number(least, 'size'):.3f}), it "
-        f"costs {by:.3f} labels per node ({by - noise:+.3f} to {by + noise:+.3f}); {instead}."
-    )
+        return (
+            f"Against {self.smallest}, which has the smallest sets ({least['size']:.3f}), it costs "
+            f"{by:.3f} labels per node ({by - noise:+.3f} to {by + noise:+.3f}); {instead}."
+        )

@@ -317,7 +317,10 @@ def _check_parts(parts: Any) -> tuple[str, ...] | None:
 
 
 COMPARED = ("APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR", "Pooled")
-"""Those that `snaps evaluate` puts side by side."""
+"""Those that `snaps evaluate` compares."""
+
+CANDIDATES = (*COMPARED, "Pooled on APS", "APS, class thresholds", "Pooled, class thresholds")
+"""Those that `snaps.advise` recommends from."""
 
 
 def all_methods(alpha: float = 0.05, *, k: int = 20, seed: int = 0) -> dict[str, Estimator]:

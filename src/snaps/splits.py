@@ -196,9 +196,8 @@ def fit_levels(
 def take_tuning(pool: Labelled, share: int, seed: int) -> tuple[Evidence, Labelled]:
     """Take tuning nodes from the pool, once: calibration and test nodes are drawn from the rest."""
     chosen = smallest(seed, pool.keys, TUNE_STREAM, share)
-    ids, keys, labels = pool.ids[chosen], pool.keys[chosen], pool.labels[chosen]
     rest = np.delete(np.arange(len(pool)), chosen)
-    return Evidence(ids, keys, labels, drawn=True), pool.some(rest)
+    return Evidence.of(pool.some(chosen), drawn=True), pool.some(rest)
 
 
 @calm

@@ -76,7 +76,7 @@ def structural_features(graph: Graph, hops: int = 2) -> sp.csr_array:
 
 def _scaled(matrix: Any, power: int) -> sp.csr_array:
     """Rows divided by their sum of sizes (power 1) or by their length (power 2)."""
-    table = scale_rows(sp.csr_array(matrix))
+    table = scale_rows(sp.csr_array(matrix, copy=True))  # SciPy sorts columns in place
     sizes = (abs(table) ** power).sum(axis=1) ** (1 / power)
     return sp.csr_array(sp.diags_array(1 / np.where(sizes > 0, sizes, 1)) @ table)
 

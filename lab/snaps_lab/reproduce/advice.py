@@ -16,11 +16,10 @@ import numpy as np
 
 from snaps import metrics
 from snaps._checks import check_alpha
-from snaps._choice import GOALS
-from snaps.advisor import CANDIDATES, Advice, advise
+from snaps.advisor import GOALS, Advice, advise
 from snaps.conformal.calibration import Calibration
 from snaps.errors import SnapsWarning
-from snaps.estimators import methods
+from snaps.estimators import CANDIDATES, methods
 from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.roles import Roles
 from snaps.scoring.local import Inputs

@@ -13,7 +13,7 @@ import numpy as np
 
 from snaps.conformal.coverage import coverage_law
 from snaps.conformal.rank import conformal_rank
-from snaps.datasets.files import found_files
+from snaps.datasets.load import found_files
 from snaps.datasets.registry import DATASETS
 from snaps_lab.reproduce import runner
 from snaps_lab.reproduce.protocol import AVERAGED

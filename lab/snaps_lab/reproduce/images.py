@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from snaps import metrics
 from snaps._checks import check_known, check_probs
 from snaps.conformal.calibration import Calibration
-from snaps.datasets.files import folders
+from snaps.datasets.load import folders
 from snaps.errors import SnapsError
 from snaps.estimators import Pooled, SplitConformal
 from snaps.graph import Graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from snaps.datasets.read import statistics
+from snaps.datasets.dataset import statistics
 from snaps.datasets.registry import DATASETS
 from snaps_lab.reproduce import common, runner
 from snaps_lab.reproduce.common import Cells, Result, Track

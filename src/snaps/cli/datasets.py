@@ -37,7 +37,7 @@ def list_(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
 
     Found files are not opened for this: 'snaps datasets verify' checks them.
     """
-    from snaps.datasets.files import folders
+    from snaps.datasets.load import folders
     from snaps.datasets.registry import DATASETS
 
     rows = [_row(spec, data_dir) for spec in DATASETS.values()]
@@ -76,7 +76,7 @@ def fetch(
 
     Reads the upstream files with the laboratory: pip install -c lab/constraints.txt -e lab.
     """
-    from snaps.datasets.fetch import fetch as fetch_one
+    from snaps.datasets.load import fetch as fetch_one
     from snaps.datasets.registry import DATASETS, find_spec
     from snaps.errors import SnapsError
 
@@ -105,7 +105,7 @@ def verify(
     """Check the checksum and the statistics of every file that is there."""
     from dataclasses import asdict
 
-    from snaps.datasets.fetch import verify as verify_files
+    from snaps.datasets.load import verify as verify_files
     from snaps.errors import SnapsError
 
     verdicts = verify_files(names or None, data_dir, progress=True)
@@ -125,7 +125,7 @@ def verify(
 def _row(spec: Spec, data_dir: Path | None) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from snaps.datasets.files import found_files
+    from snaps.datasets.load import found_files
 
     found = found_files(spec, data_dir)
     place, path = next(iter(found.items()), (None, None))

@@ -179,7 +179,7 @@ def _note(rows: list[dict[str, Any]], advice: Advice) -> str:
     The table's numbers rest on labels that calibrate and are predicted: a choice by them would cost
     the guarantee, which is why the recommendation doesn't know them.
     """
-    from snaps._choice import GOALS
+    from snaps.advisor import GOALS
 
     key = GOALS[advice.goal]
     (mine,) = (row for row in rows if row["method"] == advice.name)

@@ -1,8 +1,7 @@
-"""Graphs with labels: those of the paper by name, and made ones."""
+"""Graphs with labels: those of the paper by name, and synthetic ones."""
 
 from snaps.datasets.dataset import Dataset
-from snaps.datasets.fetch import fetch, verify
-from snaps.datasets.load import load
+from snaps.datasets.load import fetch, load, verify
 from snaps.datasets.registry import DATASETS
 from snaps.datasets.synthetic import make_graph
 

@@ -201,8 +201,8 @@ class _Hat:
         filled = 0
         for start in range(0, draws, _CHUNK):
             count = min(_CHUNK, draws - start)
-            one = self.tickets[rng.integers(len(self.tickets), size=count)]
-            classes = self.labels[one]
+            first = self.tickets[rng.integers(len(self.tickets), size=count)]
+            classes = self.labels[first]
             sizes, starts = self.sizes[classes], self.starts[classes]
             if same:
                 place = starts + (rng.random(count) * sizes).astype(np.int64)
@@ -210,8 +210,9 @@ class _Hat:
                 # Draw among the tickets left without this class, then step over the gap.
                 place = (rng.random(count) * (len(self.tickets) - sizes)).astype(np.int64)
                 place += np.where(place >= starts, sizes, 0)
-            other = self.tickets[place]
-            part = (np.minimum(one, other) * num_nodes + np.maximum(one, other))[one != other]
+            second = self.tickets[place]
+            part = np.minimum(first, second) * num_nodes + np.maximum(first, second)
+            part = part[first != second]
             keys[filled : filled + len(part)] = part
             filled += len(part)
         return keys[:filled]

@@ -70,11 +70,11 @@ def save(path: str | os.PathLike[str], estimator: Any, predictor: Predictor, dat
             f"the estimator must be one of {', '.join(ESTIMATORS)} to be saved, got {name}"
         )
     roles, calibration = predictor.roles, predictor.calibration
-    packed = predictor.scorer.pack()
-    packed |= {"score": _pack_score(predictor.scorer.score), "seed": predictor.scorer.seed}
+    fitted = predictor.scorer
+    packed = {"score": _pack_score(fitted.score), "seed": fitted.seed, **fitted.pack()}
     arrays: Arrays = {key: packed.pop(key) for key in ("bias",) if key in packed}
     if "bias" in arrays:
-        packed["evidence"] = _whose(predictor.scorer.evidence, roles)
+        packed["evidence"] = _whose(fitted.evidence, roles)
     header: Header = {
         "format": FORMAT,
         "version": VERSION,

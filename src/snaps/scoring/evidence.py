@@ -72,6 +72,11 @@ class Evidence(Labelled):
 
     drawn: bool = False
 
+    @classmethod
+    def of(cls, nodes: Labelled, drawn: bool = False) -> Evidence:
+        """Nodes that are neither calibrated on nor predicted: the gate in the wall."""
+        return cls(nodes.ids, nodes.keys, nodes.labels, drawn)
+
     def joined(self, other: Evidence) -> Evidence:
         """Both together."""
         if not len(self) or not len(other):
