@@ -207,20 +207,23 @@ class Estimator:
 
     def _predictor(self) -> Predictor:
         """What calibration gave, if the parameters are still those calibrated with."""
+        return self._current()[1]
+
+    def _current(self) -> tuple[dict[str, Any], Predictor]:
+        """The parameters calibrated with, and what calibration gave."""
         fitted = self._fitted  # which another thread may replace
         if fitted is None:
             raise NotCalibratedError(
                 f"this {type(self).__name__} must be calibrated first: call calibrate()"
             )
-        params, predictor = fitted
-        for name, before in params.items():
+        for name, before in fitted[0].items():
             value = getattr(self, name)
             if name != "alpha" and value is not before and not _same(value, before):
                 raise SnapsError(
                     f"'{name}' must not be changed after calibration, got {shown(value)} for "
                     f"{shown(before)}: call calibrate() again"
                 )
-        return predictor
+        return fitted
 
     # -- prediction -----------------------------------------------------------------------------
 
@@ -402,9 +405,9 @@ class Estimator:
         >>> snaps.load("model.snaps").threshold_ == cp.threshold_
         True
         """
-        predictor = self._predictor()
+        params, predictor = self._current()
         check_alpha(self.alpha)
-        persistence.save(path, self, predictor, check_flag(data, "data"))
+        persistence.save(path, self, params["alpha"], predictor, check_flag(data, "data"))
 
     # -- what calibration gave ------------------------------------------------------------------
 

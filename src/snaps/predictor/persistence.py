@@ -62,8 +62,10 @@ Kind = TypeVar("Kind", bound=Labelled)
 # -- writing -------------------------------------------------------------------------------------
 
 
-def save(path: str | os.PathLike[str], estimator: Any, predictor: Predictor, data: bool) -> None:
-    """Write a calibrated estimator, whose alpha may have changed since."""
+def save(
+    path: str | os.PathLike[str], estimator: Any, alpha: Any, predictor: Predictor, data: bool
+) -> None:
+    """Write an estimator that was calibrated for the level `alpha`; its own may have changed."""
     name = type(estimator).__name__
     if name not in ESTIMATORS or not type(estimator).__module__.startswith("snaps."):
         raise SnapsError(
@@ -81,7 +83,7 @@ def save(path: str | os.PathLike[str], estimator: Any, predictor: Predictor, dat
         "snaps": __version__,
         "estimator": name,
         "parameters": _pack_parameters(estimator.get_params()),
-        "calibrated_alpha": _pack_alpha(predictor.method.alpha),
+        "calibrated_alpha": _pack_alpha(alpha),
         "scorer": packed,
         "classes": roles.classes.tolist(),
         "named_columns": roles.named,
