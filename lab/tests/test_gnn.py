@@ -379,18 +379,5 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_without_torch_the_import_names_the_extra():
-    code = """
-import sys
-sys.modules["torch"] = None
-from snaps.errors import SnapsError
-try:
-    import snaps_lab.models.gnn
-except SnapsError as error:
-    print(error)
-"""
-    assert "pip install 'snaps-cp[gnn]'" in run(code)
-
-
 def test_the_package_alone_imports_no_torch():
     assert run("import sys, snaps.models; print('torch' in sys.modules)") == "False"

@@ -8,18 +8,17 @@ import re
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.helpers import law
+from tests.helpers import transcription as t
 
 import snaps
-from snaps import _checks, images
+from snaps import _checks, conformal, images
 from snaps.cli import main
-from snaps.conformal import calibration
 from snaps.images import EmbeddedSNAPS, Outputs
 from snaps_lab.command import _choices
 from snaps_lab.images import extract
 from snaps_lab.reproduce.images import NAMES
 from snaps_lab.reproduce.paper_variant import paper_scores
-from tests.helpers import law
-from tests.helpers import transcription as t
 
 torch = pytest.importorskip("torch")
 sklearn_datasets = pytest.importorskip("sklearn.datasets")
@@ -474,7 +473,7 @@ def papers(features, logits, labels, calib, test):
     probs = _checks.check_probs(logits, logits=True)
     scores = paper_scores(snaps.Graph(None, features), probs, calib, seed=SEED)
     own = scores[calib, labels[calib]]
-    return calibration.Calibration(own, labels[calib], 10).contains(scores[test], ALPHA)
+    return conformal.Calibration(own, labels[calib], 10).contains(scores[test], ALPHA)
 
 
 def hits_of(way, outputs, splits):

@@ -63,8 +63,9 @@ def program():
     """The program as typer makes it; the only place here that knows where it is."""
     from typer.main import get_command
 
-    from snaps.cli._app import app
+    from snaps.cli._app import add_commands, app
 
+    add_commands()
     return get_command(app)
 
 

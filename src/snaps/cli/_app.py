@@ -44,7 +44,7 @@ app.command(epilog="Example: snaps demo --out demo")(demo)
 app.add_typer(datasets_app)
 
 
-def _add_commands() -> None:
+def add_commands() -> None:
     """The commands of other distributions, by their entry points: `reproduce` of the laboratory."""
     for entry in entry_points(group="snaps.commands"):
         entry.load()(app)
@@ -94,7 +94,7 @@ def run(arguments: list[str] | None) -> NoReturn:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
     if given[0] in ("reproduce", "-h", "--help"):  # others need not wait for the look around
-        _add_commands()
+        add_commands()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # others' affairs
         warnings.simplefilter("default", SnapsWarning)

@@ -26,10 +26,10 @@ import scipy.sparse as sp
 
 import snaps.cli
 from snaps import SnapsError, datasets
-from snaps.datasets import download
 from snaps.datasets.dataset import statistics
 from snaps.datasets.load import cache_dir, sha256
 from snaps.datasets.registry import DATASETS, Statistics, find_spec
+from snaps_lab import download
 
 HERE = [name for name in DATASETS if not name.startswith("ogbn")]
 
@@ -800,11 +800,10 @@ def test_the_loaders_own_download_is_put_back(ready):
     assert citation_full.download_url is download_url
 
 
-def test_a_missing_package_is_named(monkeypatch, cache):
-    monkeypatch.setitem(sys.modules, "torch_geometric", None)
+def test_without_the_laboratory_one_line_says_so(monkeypatch):
+    monkeypatch.setattr("snaps.datasets.load.entry_points", lambda group: [])
     text = complaint(datasets.load, "cora_ml")
-    assert "torch_geometric" in text and "pip install 'snaps-cp[datasets]'" in text
-    assert str(cache) in text
+    assert text.startswith("cannot fetch 'cora_ml'") and "pip install -c lab/constraints" in text
 
 
 # --- Commands ----------------------------------------------------------------------------------
