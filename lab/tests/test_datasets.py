@@ -801,7 +801,8 @@ def test_the_loaders_own_download_is_put_back(ready):
 
 
 def test_without_the_laboratory_one_line_says_so(monkeypatch):
-    monkeypatch.setattr("snaps.datasets.load.entry_points", lambda group: [])
+    module = importlib.import_module("snaps.datasets.load")  # the name is the function's
+    monkeypatch.setattr(module, "entry_points", lambda group: [])
     text = complaint(datasets.load, "cora_ml")
     assert text.startswith("cannot fetch 'cora_ml'") and "pip install -c lab/constraints" in text
 
