@@ -19,7 +19,7 @@ demo: $(VENV)/.core
 # other last bits on other processors; with one set of loops, pages print the same on all of them.
 TEST := SNAPS_DATA="$(DATA)" OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Haswell
 # Files side by side, the tests of a file one after the other: they share fixtures.
-SIDE := -n auto --maxprocesses 4 --dist loadfile
+SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.test
 	$(TEST) $(BIN)/python -m pytest $(SIDE)
 

@@ -117,3 +117,15 @@ def _names_of_doctests(doctest_namespace):
     import snaps
 
     doctest_namespace |= {"np": numpy, "snaps": snaps}
+
+
+# Files that take longest come first: whoever ends last then ends early.
+LONG = ("test_wall", "test_spark", "test_pooled", "test_fuzz", "test_examples", "test_docs")
+
+
+def pytest_collection_modifyitems(items):
+    def place(item) -> int:
+        name = item.path.stem
+        return LONG.index(name) if name in LONG else len(LONG)
+
+    items.sort(key=place)
