@@ -603,7 +603,7 @@ X = "'graph.npz' must hold the array"
 NPZ = {
     f"{X} 'adj_indptr', got ['y']": {"y": np.ones(3)},
     f"{X} 'adj_indices', got ['adj_indptr']": {"adj_indptr": np.array([0, 1])},
-    f"{X} 'x_data' beside 'x_indptr'": {**CSR, "x_indptr": np.array([0, 1, 1])},
+    f"{X} 'x_data' next to 'x_indptr'": {**CSR, "x_indptr": np.array([0, 1, 1])},
     "cannot read 'graph.npz': damaged, or not an .npz archive of plain arrays": {
         **CSR,
         "x": np.array([{"pickled": True}]),
@@ -840,17 +840,17 @@ def test_folder_without_nodes(here):
 FEATURE_FILES = {
     "'g/features.npz' must hold 'x' or 'x_data', 'x_indices', 'x_indptr', 'x_shape'": {"y": PROBS},
     "'g/features.npz' must have one row a node (60), got 59": {"x": PROBS[1:]},
-    "'g/features.npz' must hold the array 'x_indices' beside 'x_indptr'": {
+    "'g/features.npz' must hold the array 'x_indices' next to 'x_indptr'": {
         "x_indptr": [0],
         "x_data": [],
         "x_shape": [60, 2],
     },
-    "'g/features.npz' must hold the array 'shape' beside 'format'": {"format": b"csr"},
-    "'g/features.npz' must hold the array 'data' beside 'format'": {
+    "'g/features.npz' must hold the array 'shape' next to 'format'": {"format": b"csr"},
+    "'g/features.npz' must hold the array 'data' next to 'format'": {
         "format": b"csr",
         "shape": [60, 2],
     },
-    "'g/features.npz' must hold the array 'col' beside 'format'": {
+    "'g/features.npz' must hold the array 'col' next to 'format'": {
         "format": "coo",
         "shape": [60, 2],
         "data": [],

@@ -211,7 +211,7 @@ def test_the_sentence_names_the_clearest_difference_and_the_others():
     assert text == (
         "calibration nodes are more confident than the nodes predicted (top probability "
         f"{top[:200].mean():.2f} against {top[200:].mean():.2f}, p < 0.0001; predicted class, "
-        "score of the top label and degree too): the guarantee does not speak of them"
+        "score of the top label and degree too): the guarantee does not apply to them"
     )
 
 

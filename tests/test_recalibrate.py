@@ -336,7 +336,7 @@ def test_labels_that_disagree():
         for nodes in (None, NEW):
             assert complaint(cp.recalibrate, graph, probs, other, nodes) == (
                 "'labels' must agree with those calibrated with, got 1 that differ (first: "
-                f"'{graph.ids[node]}'): calibrate() anew"
+                f"'{graph.ids[node]}'): call calibrate() again"
             )
         other[node] = -1  # not known any more: what was remembered counts
         fresh = snaps.SNAPS(0.1).calibrate(graph, probs, labels, **roles())

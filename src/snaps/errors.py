@@ -9,7 +9,7 @@ from types import FrameType, ModuleType
 
 
 class SnapsError(ValueError):
-    """A complaint about input: one line that names the input, the rule and the value.
+    """Wrong input: one line that names the input, the rule and the value.
 
     Examples
     --------
@@ -41,10 +41,10 @@ class SnapsWarning(UserWarning):
     >>> import warnings
     >>> import numpy as np
     >>> import snaps
-    >>> with warnings.catch_warnings(record=True) as told:
+    >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
     ...     cp = snaps.SplitConformal(0.1).calibrate(None, np.eye(2), [0, 1], [0])
-    >>> print(told[0].message)
+    >>> print(caught[0].message)
     1 calibration nodes are too few for alpha=0.1 (at least 9): the threshold is infinite
     """
 

@@ -32,7 +32,7 @@ class SplitConformal(Estimator):
     Parameters
     ----------
     alpha : float
-        Miscoverage: sets hold the true label with probability at least 1 - alpha.
+        Miscoverage: sets contain the true label with probability at least 1 - alpha.
     score : Score
         `snaps.APS()`, `snaps.RAPS()`, `snaps.SAPS()`, `snaps.THR()` or your own.
     seed : int
@@ -126,7 +126,7 @@ class SNAPS(Estimator):
     Parameters
     ----------
     alpha : float
-        Miscoverage: sets hold the true label with probability at least 1 - alpha.
+        Miscoverage: sets contain the true label with probability at least 1 - alpha.
     score : Score
         The basic score S.
     k : int
@@ -137,11 +137,11 @@ class SNAPS(Estimator):
         the paper does. "tune" averages the minima of 24 resamples of the tuning nodes and leans to
         (1/3, 1/3) where they are few, which gives smaller sets on other nodes.
     neighbours : "auto", "exact" or "approximate"
-        How similar nodes are looked for; "auto" is exact where that takes seconds.
+        How similar nodes are searched for; "auto" is exact where that takes seconds.
     recall : float
         The share of similar nodes that an approximate search is to find.
     candidates : int, optional
-        Look for similar nodes among so many random ones only, exactly.
+        Search exactly among this many randomly sampled nodes.
     seed : int
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
@@ -204,9 +204,9 @@ class Pooled(Estimator):
     Parameters
     ----------
     alpha : float
-        Miscoverage: sets hold the true label with probability at least 1 - alpha.
+        Miscoverage: sets contain the true label with probability at least 1 - alpha.
     score : Score
-        Of the pooled probabilities. `THR` gives the smallest sets; `APS` sets whose size tells
+        Of the pooled probabilities. `THR` gives the smallest sets; `APS` sets whose size says
         more about how hard a node is.
     parts : "auto" or sequence of str
         Which evidence to use, among own, linked, two_hop, similar, context, propagated,
@@ -214,14 +214,14 @@ class Pooled(Estimator):
     k : int
         Number of similar nodes.
     tuning_evidence : bool
-        Whether the labels of tuning nodes, beside choosing the weights, are evidence about other
+        Whether the labels of tuning nodes, which choose the weights, are also evidence about other
         nodes. The weights are then fitted with each label left out of its own node's evidence.
     neighbours : "auto", "exact" or "approximate"
-        How similar nodes are looked for; "auto" is exact where that takes seconds.
+        How similar nodes are searched for; "auto" is exact where that takes seconds.
     recall : float
         The share of similar nodes that an approximate search is to find.
     candidates : int, optional
-        Look for similar nodes among so many random ones only, exactly.
+        Search exactly among this many randomly sampled nodes.
     seed : int
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
@@ -241,7 +241,7 @@ class Pooled(Estimator):
     Notes
     -----
     The guarantee is SNAPS's: no label of a calibration or predicted node is used before the
-    threshold, and nothing tells the two apart. Labels of known and tuning nodes are evidence for
+    threshold, and nothing distinguishes the two. Labels of known and tuning nodes are evidence for
     all alike.
 
     Examples

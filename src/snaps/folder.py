@@ -72,7 +72,7 @@ class Folder:
     labels : array (n,)
         Integers with -1, or strings with "", where unknown.
     classes : array (K,) or None
-        The names of the columns of `probs`, if the folder tells.
+        The names of the columns of `probs`, if the folder names them.
     roles : str array (n,)
         "" where there is none.
     columns : mapping of arrays (n,)
@@ -309,7 +309,7 @@ def _write(root: Path, nodes: dict[str, Any], edges: dict[str, Any], features: A
             table = pa.table(columns)
             table = table.replace_schema_metadata(_manifest.column_checksums(table))
             pq.write_table(table, written[name], write_page_checksum=True)
-        # Last in, first out: it has its name before the others, and so tells if one is missing.
+        # Last in, first out: it has its name before the others, and so shows if one is missing.
         place(_manifest.NAME).write_text(_manifest.as_text(written))
     for name in _manifest.FEATURE_FILES:
         if name not in written:
@@ -337,7 +337,7 @@ def _label_column(
         )
         if names is None and not np.array_equal(found, np.arange(num_classes)):
             names = found
-    # Of classes such as "0" and "1" only a column of labels tells that they are strings.
+    # Of classes such as "0" and "1" only a column of labels shows that they are strings.
     if labels is None and (names is None or names.dtype.kind != "U"):
         return names, None
     known = np.arange(num_classes) if names is None else names

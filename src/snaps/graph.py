@@ -110,11 +110,11 @@ class Graph:
         features, ids = align_features(features, ids, edges is None)
         self.features: Any = None if features is None else _own(check_features(features), features)
         edges, edge_weights = _by_id(edges, ids, self.weighted, edge_weights)
-        source, target, weights, told = _edge_list(edges, self.weighted, edge_weights)
+        source, target, weights, num_given = _edge_list(edges, self.weighted, edge_weights)
         counts = {
             "num_nodes": num_nodes,
             "features": None if self.features is None else self.features.shape[0],
-            "edges": told,
+            "edges": num_given,
             "ids": None if ids is None else len(ids),
         }
         known = {name: count for name, count in counts.items() if count is not None}
@@ -304,12 +304,12 @@ class Graph:
             _refuse_weights(parts["edge_weights"], f"{file} column 'weight'", in_row)
         graph = cls(**parts, weighted=weighted, **options)
         if features is not None:
-            graph.features = check_features(features)  # nobody else has them
+            graph.features = check_features(features)  # not shared with the caller
         return graph
 
 
 def _own(table: Any, given: Any) -> Any:
-    """Features that nobody else can change; a file that is mapped into memory stays where it is."""
+    """Features that the caller cannot change; a file that is mapped into memory stays where it is."""
     shared = isinstance(table, np.ndarray) and (table is given or table.base is not None)
     return table.copy() if shared and not isinstance(given, np.memmap) else table
 
@@ -394,7 +394,7 @@ def _unnamed_ends(edges: Any, table: bool) -> list[np.ndarray] | None:
 def _edge_list(
     edges: Any, weighted: bool, edge_weights: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int | None]:
-    """Sources, targets, weights if there are any, and the number of nodes if `edges` tells."""
+    """Sources, targets, weights if there are any, and the number of nodes if `edges` has it."""
     if edge_weights is not None and not weighted:
         raise SnapsError("'weighted' must be True to use 'edge_weights', got False")
     if is_torch_sparse(edges):

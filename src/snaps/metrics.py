@@ -51,7 +51,7 @@ def _hits(sets: PredictionSets, labels: Any) -> np.ndarray:
 
 
 def coverage(sets: PredictionSets, labels: Any) -> float:
-    """Share of sets that hold the true label.
+    """Share of sets that contain the true label.
 
     Examples
     --------

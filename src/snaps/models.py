@@ -24,7 +24,7 @@ from snaps.graph import Graph
 
 # Entries of a temporary array, which bound the memory of the work that goes in parts.
 _ENTRIES = 1 << 25
-# Classes that labels alone may tell; beyond, and beyond the number of nodes, they must be told.
+# Up to so many classes, and the number of nodes, labels alone may say how many there are.
 MOST_UNTOLD = 1000
 
 Features: TypeAlias = Any  # ndarray or csr_array; the latter has no type stubs

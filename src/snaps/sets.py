@@ -252,7 +252,7 @@ class PredictionSets:
     def write(
         self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
     ) -> None:
-        """Write columns id, labels and size in the format that the file's name tells.
+        """Write columns id, labels and size in the format of the file's suffix.
 
         ``.parquet``
             See `to_parquet`.

@@ -114,7 +114,7 @@ def similarity_graph(
     -------
     SimilarityGraph (n, n), a csr_array
         Row i: the cosines of i's neighbours, most similar first, only those above zero (1e-30, to
-        be exact). A node is never its own neighbour; a row of zeros has none and is nobody's.
+        be exact). A node is never its own neighbour; a row of zeros has none and is no one's neighbour.
         It carries the `method` and the measured `recall`.
 
     Notes
@@ -211,7 +211,7 @@ def _pick(method: str, candidates: Any, table: Table) -> str:
 
 
 def _without_twins(near: np.ndarray, table: Table, rank: np.ndarray, k: int) -> np.ndarray:
-    """The candidates without those that have k + 1 twins of smaller ids: they are nobody's best."""
+    """The candidates without those that have k + 1 twins of smaller ids: no row needs them."""
     from snaps._kernels.matrices import csr_parts
     from snaps.search.sparse import row_words, same_rows
 
@@ -371,7 +371,7 @@ def _limits(
     nodes: np.ndarray,
     counts: np.ndarray,
 ) -> np.ndarray:
-    """The cosines that waiting candidates would take somebody for; empty if none of them waits."""
+    """The cosines that waiting candidates would be taken for; empty if none of them waits."""
     if not waiting[block].any():
         return np.empty(0)
     last = np.where(counts[block] == sims.shape[1], sims[block, -1], 0.0)

@@ -20,7 +20,7 @@ from snaps.errors import SnapsError, warn
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
 OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice over
-_FINEST = 10**15  # no data tells finer levels apart
+_FINEST = 10**15  # finer levels make no difference on any data
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
@@ -48,7 +48,7 @@ def plainly(value: Any) -> str:
 
 
 def calm(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Let a function compute in peace, whatever `np.seterr` was told: its results are checked."""
+    """Let a function compute whatever `np.seterr` says: its results are checked."""
 
     @wraps(function)
     def called(*arguments: Given.args, **options: Given.kwargs) -> Result:

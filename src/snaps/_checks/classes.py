@@ -123,7 +123,7 @@ def check_classes(classes: Any, num_classes: int) -> np.ndarray:
 
 
 def _classes_of(names: np.ndarray, num_classes: int, name: str, count: int) -> np.ndarray:
-    """The classes where nobody names them: 0, ..., K - 1, if the distinct known labels allow it."""
+    """The classes if none are named: 0, ..., K - 1, if the distinct known labels allow it."""
     if names.dtype.kind == "U" and len(names):
         refuse_unwritable(names, f"'{name}'")
         raise SnapsError(
@@ -140,7 +140,7 @@ def _classes_of(names: np.ndarray, num_classes: int, name: str, count: int) -> n
 
 
 def _check_order(classes: np.ndarray, name: str) -> None:
-    """Refuse an order that nobody chose: as text, 10 comes before 2."""
+    """Refuse an order that the user did not choose: as text, 10 comes before 2."""
     texts = classes.tolist()
     if classes.dtype.kind != "U" or not all(re.fullmatch("-?[0-9]+", text) for text in texts):
         return

@@ -12,7 +12,7 @@ from snaps.errors import SnapsError
 
 
 def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:
-    """The nodes' own names: a list of integers or of strings, none twice unless told otherwise."""
+    """The nodes' own names: a list of integers or of strings, none twice unless repeats are allowed."""
     array: Any = np.empty(()) if isinstance(ids, (str, bytes)) else _array(ids, name)
     if array.dtype == object and all(isinstance(item, str) for item in array.flat):
         if any(item.endswith("\0") for item in array.flat):
@@ -67,7 +67,7 @@ class Places:
             place = wanted.astype(np.int64, copy=False)
         else:
             # Searched for in the ids' own type: between types NumPy would search among floats.
-            # What the cast changes is no id, as the comparison then tells.
+            # What the cast changes is no id: the comparison then fails.
             found = np.searchsorted(self._sorted, wanted.astype(ids.dtype))
             place = self._order[np.minimum(found, n - 1)]
             missing = ids[place] != wanted

@@ -58,7 +58,7 @@ def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
         raise
     except Exception as error:  # SciPy has no one error for what may be wrong
         raise SnapsError(f"'{name}' must be a valid sparse matrix: {error}") from error
-    out.has_canonical_format = out.has_sorted_indices = False  # whoever made it may be mistaken
+    out.has_canonical_format = out.has_sorted_indices = False  # its maker may be mistaken
     if repeats:
         out.sum_duplicates()
     if out.nnz and not out.data.all():

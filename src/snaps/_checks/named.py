@@ -71,7 +71,7 @@ def names_of(value: Any) -> Named | None:
         if not has(value, "columns"):
             return Named(value, value.index, chosen)
         columns = list(value.columns)
-        # Integers without a name are what is left of an order of rows: the column tells the ids.
+        # Integers without a name are what is left of an order of rows: the column has the ids.
         numbers = not chosen and getattr(value.index.dtype, "kind", "O") in "iu"
         if columns.count(ID) == 1 and numbers:
             columns.remove(ID)
@@ -337,7 +337,7 @@ def column_names(probs: Any) -> list[Any] | None:
 
 
 def class_order(probs: Any, labels: Any, classes: Any) -> tuple[Any, Any]:
-    """Probabilities with their names, and the order of the classes; None if nothing tells.
+    """Probabilities with their names, and the order of the classes; None if it is not known.
 
     What the user says, else the order of the labels' categories, else the names of the columns,
     sorted: so that a table gives the same results in whatever order its columns come.
@@ -369,7 +369,7 @@ def as_names(texts: list[str], text: bool) -> list[Any]:
 
 
 def named_columns(probs: Any, columns: Any) -> Any:
-    """Probabilities whose columns are called so, if anybody says so."""
+    """Probabilities whose columns have these names, if any are given."""
     if columns is None:
         return probs
     named = names_of(probs)

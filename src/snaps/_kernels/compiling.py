@@ -31,7 +31,7 @@ __all__ = ["loop", "njit", "numba"]
 
 _told: list[str] = []
 _announced: list[bool] = []
-# A way in from C, which nobody uses, would take a tenth of the time to compile.
+# An entry for C, which is not used, would take a tenth of the time to compile.
 _PLAIN: Any = {"nogil": True, "no_cfunc_wrapper": True}
 
 
@@ -85,6 +85,6 @@ def _tell(error: Exception) -> None:
     if not _told:
         _told.append(str(error))
         warn(
-            f"compiled code cannot be kept ({type(error).__name__}): it is compiled anew in each "
+            f"compiled code cannot be kept ({type(error).__name__}): it is compiled again in each "
             "process; NUMBA_CACHE_DIR may name a folder for it"
         )

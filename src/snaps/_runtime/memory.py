@@ -1,7 +1,7 @@
 """Where large tables lie: in memory, or in files that are mapped into it.
 
 Mapped files have no name: whatever ends a process, none of them is left behind. The system takes
-their memory back when somebody else needs it.
+their memory back when another process needs it.
 """
 
 from __future__ import annotations

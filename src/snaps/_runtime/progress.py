@@ -68,7 +68,7 @@ def shown() -> Iterator[None]:
 
 @contextmanager
 def track(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function to be told how much was done; draws a bar with the time left if `show`.
+    """Yield a function that takes how much was done; draws a bar with the time left if `show`.
 
     The work is a stage, named by the label's first word.
     """

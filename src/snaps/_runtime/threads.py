@@ -25,9 +25,9 @@ def num_threads() -> int:
     limit = _limit.get()
     if limit is not None:
         return limit
-    told = os.environ.get("NUMBA_NUM_THREADS", "")
-    if told.isdigit() and int(told) > 0:
-        return int(told)
+    setting = os.environ.get("NUMBA_NUM_THREADS", "")
+    if setting.isdigit() and int(setting) > 0:
+        return int(setting)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -107,7 +107,7 @@ def _allow(threads: list[tuple[Any, int]]) -> None:
 
 
 def _allow_one() -> None:
-    """One thread per product; some libraries must be told in each thread that has products."""
+    """One thread per product; some libraries need the setting in each thread that has products."""
     _allow([(library, 1) for library, _ in _usual])
 
 
@@ -137,7 +137,7 @@ _lock = Lock()
 
 
 def _threads() -> ThreadPoolExecutor:
-    """Threads that wait for work; starting them anew would cost more than most of it."""
+    """Threads that wait for work; starting them again would cost more than most of it."""
     with _lock:
         if not _pool:
             _pool.append(ThreadPoolExecutor(max(32, num_threads()), "snaps"))

@@ -60,7 +60,7 @@ def coverage_pmf(n: int, m: int, alpha: float | Fraction) -> np.ndarray:
 def coverage_interval(
     n: int, m: int, alpha: float | Fraction, *, level: float = 0.99
 ) -> tuple[float, float]:
-    """Where the coverage on m test nodes falls with probability `level`, by the law.
+    """Where the coverage on m test nodes falls with probability `level`.
 
     Exact up to ten million test nodes, and approximate beyond.
 

@@ -128,7 +128,7 @@ def read(spec: Spec, path: Path) -> Dataset:
             return build(spec, arrays, path)
     except SnapsError as error:
         if path.parent == cache_dir():
-            remedy = f"get it anew: snaps datasets fetch {spec.name}"
+            remedy = f"get it again: snaps datasets fetch {spec.name}"
         else:
             remedy = f"replace it, or remove it to have '{spec.name}' from the cache or upstream"
         raise SnapsError(f"{error}; {remedy}") from error
@@ -142,7 +142,7 @@ def _check_sha256(spec: Spec, path: Path) -> None:
     witness, hint = f"'{record.name}'", ""
     if not record.exists():
         witness = "the data manifest"
-        hint = f" (a fetched file needs its {record.name} beside it)"
+        hint = f" (a fetched file needs its {record.name} next to it)"
     raise SnapsError(
         f"'{path}' has the wrong checksum: sha256 {actual[:12]}... where {witness} says "
         f"{expected[:12]}...{hint}"
@@ -186,7 +186,7 @@ def fetch(name: str, *, mirror: str | None = None) -> Path:
             read(spec, path)
             return path
         except SnapsError:
-            _print_progress(f"{spec.name}: the cached copy is damaged, getting it anew")
+            _print_progress(f"{spec.name}: the cached copy is damaged, getting it again")
     upstream = _upstream(spec)
     mirror = mirror or os.environ.get("SNAPS_MIRROR") or None
     sources: dict[str, str] = {}

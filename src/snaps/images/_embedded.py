@@ -86,7 +86,7 @@ class EmbeddedSNAPS(Estimator):
     Parameters
     ----------
     alpha : float
-        Miscoverage: sets hold the true label with probability at least 1 - alpha.
+        Miscoverage: sets contain the true label with probability at least 1 - alpha.
     score : Score
         The basic score S.
     k : int
@@ -194,7 +194,9 @@ class EmbeddedSNAPS(Estimator):
         items = read_items(features)
         if reference is not None:
             if similarity is not None:
-                raise SnapsError("'reference' must not be given beside 'similarity', got both")
+                raise SnapsError(
+                    "'reference' must not be given together with 'similarity', got both"
+                )
             places = read_nodes(items, reference, "reference")
             similarity = self._near(items, places)
         return self._calibrate(
@@ -250,7 +252,9 @@ class EmbeddedSNAPS(Estimator):
         old, items = self._predictor(), read_items(graph)
         if reference is not None:
             if similarity is not None:
-                raise SnapsError("'reference' must not be given beside 'similarity', got both")
+                raise SnapsError(
+                    "'reference' must not be given together with 'similarity', got both"
+                )
             old = _referring_to(read_nodes(items, reference, "reference"), items, old)
         if similarity is None and len(old.roles.reference) and not old.given_similarity:
             similarity = self._near(items, locate_keys(items.keys, old.roles.reference)[0])

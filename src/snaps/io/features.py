@@ -1,4 +1,4 @@
-"""Features in a file of their own beside the nodes: .npy, .npz, or what SciPy saves."""
+"""Features in a file of their own: .npy, .npz, or what SciPy saves."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def read_feature_file(path: Path, num_nodes: int) -> Any:
         _check_rows(mapped.shape, path, num_nodes)
         if is_placed() or mapped.nbytes <= machine_memory() / 4:
             return _copied(path, mapped)
-        beside = os.access(path.parent, os.W_OK)
-        with placed(path.parent if beside else tempfile.gettempdir()):
+        writable = os.access(path.parent, os.W_OK)
+        with placed(path.parent if writable else tempfile.gettempdir()):
             return _copied(path, mapped)
     with open_npz(path) as arrays:
         if "format" in arrays:
@@ -96,7 +96,7 @@ def _scipy_features(arrays: Mapping[str, np.ndarray], path: Path, num_nodes: int
         names = _FORMATS[kind][1]
         for name in ("shape", "data", *names):
             if name not in arrays:
-                raise SnapsError(f"'{path}' must hold the array '{name}' beside 'format'")
+                raise SnapsError(f"'{path}' must hold the array '{name}' next to 'format'")
         rows, *index = (arrays[name] for name in ("shape", *names))
         if any(array.dtype.kind not in "iu" for array in (rows, *index)):
             raise TypeError(f"shape, {' and '.join(names)} must be integers")  # SciPy cuts floats

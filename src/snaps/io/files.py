@@ -211,7 +211,7 @@ GRAPH_ARRAYS = (
 class Archive(Mapping[str, np.ndarray]):
     """The arrays of an .npz archive, each read when it is asked for; nothing is unpickled.
 
-    No array takes more memory than the bytes of its member could hold, and members that nobody
+    No array takes more memory than the bytes of its member could hold, and members that are not
     asks for take none.
     """
 
@@ -396,6 +396,6 @@ def features_from_arrays(arrays: Mapping[str, np.ndarray], path: Any) -> Any:
         return arrays.get("x")
     missing = {"x_data", "x_indices", "x_shape"} - set(arrays)
     if missing:
-        raise SnapsError(f"'{path}' must hold the array '{min(missing)}' beside 'x_indptr'")
+        raise SnapsError(f"'{path}' must hold the array '{min(missing)}' next to 'x_indptr'")
     shape = tuple(arrays["x_shape"].reshape(-1).tolist())
     return csr_from_arrays(arrays, "x", f"'{path}'", shape)

@@ -84,16 +84,16 @@ def _read_graph(root: Path, weighted: bool) -> tuple[dict[str, Any], Any, str]:
 
 def read_features(root: Path, nodes: Columns, num_nodes: int) -> Any:
     """The features of a graph folder, from wherever they are; None if there are none."""
-    beside = [root / name for name in FEATURE_FILES if os.path.exists(root / name)]
+    present = [root / name for name in FEATURE_FILES if os.path.exists(root / name)]
     places = [nodes.title("features")] if "features" in nodes else []
     named = [name for name in nodes.types if name.startswith(FEATURE)]
     if isinstance(nodes, CsvColumns) and named:
         places.append(f"{nodes.file} columns '{FEATURE}<name>'")
-    places += [path.name for path in beside]
+    places += [path.name for path in present]
     if len(places) > 1:
         raise SnapsError(f"'{root}' must have features in one place, got {' and '.join(places)}")
     if not places:
         return None
-    if not beside:
+    if not present:
         return nodes.numbers(named) if "features" not in nodes else nodes.lists("features")
-    return read_feature_file(beside[0], num_nodes)
+    return read_feature_file(present[0], num_nodes)

@@ -182,8 +182,8 @@ class Columns:
 
         ahead = min(max(BLOCK // len(names), _AHEAD[1]), _AHEAD[0])
         for part in self._data.get_fragments():
-            told = get_partition_keys(part.partition_expression)
-            if any(name in told or name not in part.physical_schema.names for name in names):
+            keys = get_partition_keys(part.partition_expression)
+            if any(name in keys or name not in part.physical_schema.names for name in names):
                 scanner = part.scanner(schema=self._data.schema, columns=names)
                 yield from (batch.columns for batch in scanner.to_batches())
                 continue

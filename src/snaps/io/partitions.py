@@ -28,8 +28,8 @@ def hive(path: Path, files: list[str], texts: set[str]) -> Any:
     values: dict[str, set[str]] = {}
     for folder in {PurePath(os.path.relpath(file, path)).parent for file in files}:
         for segment in folder.parts:
-            key, told, value = segment.partition("=")
-            if told:
+            key, equals, value = segment.partition("=")
+            if equals:
                 values.setdefault(unquote(key), set()).add(unquote(value))
 
     def kind(key: str) -> Any:

@@ -38,24 +38,24 @@ class Evaluation(dict[str, Any]):
             words = "calibration scores that tie: predict_set(smoothed=True) leaves them to chance"
             rows.append(("tied", _percent(self["tied"]), words))
         for what in ("class", "group"):
-            told = self.get(f"{what}_coverage") or {}
-            found = {name: value for name, value in told.items() if value is not None}
-            for name, value in sorted(found.items(), key=lambda item: item[1])[:5]:
+            coverages = self.get(f"{what}_coverage") or {}
+            known = {name: value for name, value in coverages.items() if value is not None}
+            for name, value in sorted(known.items(), key=lambda item: item[1])[:5]:
                 rows.append((f"{what} {name}", f"{value:.4f}", "coverage"))
-            if len(found) > 5:
-                rows.append((f"... {len(found) - 5} more", "", f"{what} coverages, all higher"))
+            if len(known) > 5:
+                rows.append((f"... {len(known) - 5} more", "", f"{what} coverages, all higher"))
         wide, middle = (max(len(row[i]) for row in rows) for i in (0, 1))
         return "\n".join(
             f"{name:<{wide}}  {value:>{middle}}  {words}".rstrip() for name, value, words in rows
         )
 
 
-def _verdict(told: Evaluation) -> str:
-    if told["coverage_interval"] is None:
+def _verdict(evaluation: Evaluation) -> str:
+    if evaluation["coverage_interval"] is None:
         return ""
-    low, high = told["coverage_interval"]
-    place = "inside" if told["inside"] else "OUTSIDE"
-    tie = "" if told["upper_binds"] else "; scores tie, so the upper end does not bind"
+    low, high = evaluation["coverage_interval"]
+    place = "inside" if evaluation["inside"] else "OUTSIDE"
+    tie = "" if evaluation["upper_binds"] else "; scores tie, so the upper end does not bind"
     return f"{place} [{low:.4f}, {high:.4f}], where 99 % of fair splits fall{tie}"
 
 

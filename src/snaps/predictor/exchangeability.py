@@ -25,7 +25,7 @@ MOST_NODES = 100_000
 _CELLS = 32
 # Chi-square is dominated by classes that are hardly ever drawn, so these are joined.
 _LEAST_EXPECTED = 5
-# Random splits to compare with, until this many are at least as uneven as the split at hand.
+# Random splits to compare with, until this many are at least as uneven as the given split.
 _BATCHES = (99, 900, 9_000, 40_000)
 _ENOUGH = 10
 # Below this a p-value is shown as a bound: random splits cannot tell more.
@@ -138,14 +138,14 @@ class Exchangeability:
         return not any(row.differs for row in self.rows)
 
     def __str__(self) -> str:
-        # Rounded, for columns that say the same should be told by the first of them.
+        # Rounded, so that of columns that say the same the first is reported.
         clearest = min(self.rows, key=lambda row: (row.p, -round(row.distance, 1)))
         if not self.alike:
             others = [row.what for row in self.rows if row.differs and row is not clearest]
             also = f"; {_listed(others, 'and')} too" if others else ""
             return (
                 f"calibration nodes {clearest.words} than the nodes predicted "
-                f"({clearest}{also}): the guarantee does not speak of them"
+                f"({clearest}{also}): the guarantee does not apply to them"
             )
         names = _listed([row.what for row in self.rows], "or")
         return (
@@ -173,7 +173,7 @@ def compare(
 ) -> Exchangeability:
     """Compare calibration nodes with the nodes to be predicted, column by column.
 
-    The nodes of both sides are dealt out anew at random, up to 50,000 times, and the share of
+    The nodes of both sides are divided again at random, up to 50,000 times, and the share of
     deals that are at least as uneven is the p-value. So it is honest for few nodes, many ties and
     rare classes. Takes milliseconds for sides that are alike and a second for others.
 
@@ -201,7 +201,7 @@ def compare(
     (smallest p 1)
     >>> print(compare({"birth": age}, np.arange(200), np.arange(1000), keys))
     calibration nodes are older than the nodes predicted (birth 99.50 against 599.50, p < 0.0001):
-    the guarantee does not speak of them
+    the guarantee does not apply to them
     """
     calibrates, asked = np.zeros((2, len(keys)), bool)
     calibrates[calib], asked[nodes] = True, True

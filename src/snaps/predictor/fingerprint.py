@@ -65,7 +65,7 @@ class Fingerprint:
         By features; where these tell nothing, or are all new, by probabilities. Rows must be
         closer to the old rows of the same nodes than a random re-pairing would be, and than rows
         at ids shifted by one or by the number of new nodes; and the old rows must not be found at
-        other nodes. Where no row tells nodes apart, they count as the same.
+        other nodes. Where all rows are equal, they count as the same.
         """
         unlike = False
         for table, old, width in zip(

@@ -156,7 +156,7 @@ def _pack_score(score: Any) -> Header:
 
 
 def _whose(evidence: Evidence, roles: Roles) -> str:
-    """Whose labels some evidence is; nobody's on a graph whose nodes are others."""
+    """Whose labels some evidence is; none on a graph with other nodes."""
     for name, nodes in _evidence_kinds(roles).items():
         if evidence == nodes:
             return name
@@ -385,14 +385,14 @@ def _unpack_search(packed: Header | None) -> Search:
 
 def _unpack_recipe(kind: Any, packed: Header) -> Any:
     """Whose neighbours: a recipe from what `asdict` made of it."""
-    told = {name: value for name, value in packed.items() if name not in ("kind", "made")}
-    told |= {
-        "k": check_integer(told["k"], "k", low=1),
-        "search": _unpack_search(told.get("search")),
+    recipe = {name: value for name, value in packed.items() if name not in ("kind", "made")}
+    recipe |= {
+        "k": check_integer(recipe["k"], "k", low=1),
+        "search": _unpack_search(recipe.get("search")),
     }
-    if told.get("weighting", "cosine") not in ("cosine", "uniform"):
-        raise SnapsError(f"'weighting' must be cosine or uniform, got {shown(told['weighting'])}")
-    return kind(**told)
+    if recipe.get("weighting", "cosine") not in ("cosine", "uniform"):
+        raise SnapsError(f"'weighting' must be cosine or uniform, got {shown(recipe['weighting'])}")
+    return kind(**recipe)
 
 
 def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: int) -> Inputs:
@@ -416,12 +416,12 @@ def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: 
     for place, recipe in enumerate(header["near"]):
         kind = {"Similar": Similar, "Context": Context}[recipe["kind"]]
         key = _unpack_recipe(kind, recipe)
-        matrix, told = _unpack_near(arrays, f"near{place}", n), recipe.get("made")
+        matrix, search = _unpack_near(arrays, f"near{place}", n), recipe.get("made")
         if np.diff(matrix.indptr).max(initial=0) > key.k:
             raise SnapsError(f"'near{place}' must have at most {key.k} neighbours per node")
-        if told is not None:
+        if search is not None:
             matrix = SimilarityGraph(matrix)
-            matrix.method, matrix.recall = str(told["method"]), float(told["recall"])
+            matrix.method, matrix.recall = str(search["method"]), float(search["recall"])
         made[key] = matrix
     return Inputs(graph, probs, similarity, made)
 

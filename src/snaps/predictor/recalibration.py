@@ -63,7 +63,7 @@ def recalibrate(
     if not keep and not here.size and nodes is None:
         raise SnapsError(
             f"'graph' must have calibration nodes, got none of {len(old.roles.calib)}: for "
-            "another graph calibrate() anew, or threshold='keep' if the graphs are alike"
+            "another graph call calibrate(), or threshold='keep' if the graphs are alike"
         )
     roles = old.roles.again(
         inputs.graph, None if apart else labels, nodes, groups=groups,

@@ -199,7 +199,7 @@ class Roles:
         Parameters
         ----------
         labels, nodes : as for `read`, optional
-            Labels on the new graph; nodes that calibrate beside the old ones.
+            Labels on the new graph; more calibration nodes.
         drop : bool
             Go on without nodes that are gone; otherwise that is an error.
         keep : bool
@@ -295,7 +295,7 @@ def _check_same(graph: Graph, nodes: Labelled, codes: np.ndarray) -> None:
     if other.size:
         raise SnapsError(
             f"'labels' must agree with those calibrated with, got {len(other)} that differ "
-            f"(first: {shown(nodes.ids[found[other[0]]].item())}): calibrate() anew"
+            f"(first: {shown(nodes.ids[found[other[0]]].item())}): call calibrate() again"
         )
 
 

@@ -1,4 +1,4 @@
-"""From numbers to a page: one self-contained HTML file, made by the template beside this module.
+"""From numbers to a page: one self-contained HTML file, made by the template next to this module.
 
 The template has all sentences of the page. It escapes every value that is put into it; nothing on
 the page asks a network for anything.

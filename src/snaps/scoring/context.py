@@ -49,7 +49,7 @@ def propagate(matrix: sp.csr_array | None, starts: Sequence[np.ndarray]) -> list
 
 
 def propagate_alone(matrix: sp.csr_array | None, start: np.ndarray) -> np.ndarray:
-    """The same for one large start, block by block: no more than two tables beside it."""
+    """The same for one large start, block by block: in at most two more tables."""
     from snaps._kernels.aggregation import neighbour_mean
 
     done, moved = start, room(start.shape, np.float32)

@@ -49,7 +49,7 @@ class Labelled:
 
     @cached_property
     def digest(self) -> bytes:
-        """What tells two of them apart."""
+        """A digest of nodes and labels."""
         words = np.concatenate([self.keys, self.labels.astype(np.uint64)])
         return hashlib.blake2b(words.astype("<u8").tobytes(), digest_size=16).digest()
 

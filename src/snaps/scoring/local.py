@@ -55,8 +55,8 @@ Made = Mapping[Recipe, Any]
 class Inputs:
     """Graph, probabilities, and the similarity graph if the user brought one; never changed.
 
-    What is made of them is memoised by its recipe, which names all that it depends on: whoever
-    asks for the same thing gets the same table, and no key can be stale.
+    What is made of them is memoised by its recipe, which names all that it depends on: the
+    same recipe gives the same table, and no key can be stale.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Inputs:
         return cls(graph, table, given)
 
     def holding(self, made: Made) -> Inputs:
-        """The same inputs with results at hand, by recipe."""
+        """The same inputs with results that are already made, by recipe."""
         copy = Inputs(self.graph, self.probs, self.similarity, {**self._made, **made})
         copy._held = dict(self._held)
         return copy

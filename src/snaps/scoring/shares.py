@@ -1,4 +1,4 @@
-"""Tuning nodes that are not like the others: noticed, and the shares of classes estimated anew.
+"""Tuning nodes that are not like the others: noticed, and the shares of classes estimated again.
 
 Validation nodes are often balanced by class where the graph is not; weights and biases fitted on
 them then carry the wrong shares. No label is needed to see it: what the classifier says of the

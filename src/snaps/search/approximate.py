@@ -6,7 +6,7 @@ k-th best cosine so far. How much doubt that *may* allows is measured: a sample 
 with all, and the allowance is the smallest that finds the wanted share of their neighbours.
 
 Left of the wall: nothing here knows a label or a role. Samples are chosen by hashes of ids and
-worked on in the order of ids, scores are exact (see `search/cells.py`), and everybody met is
+worked on in the order of ids, scores are exact (see `search/cells.py`), and every node met is
 compared as in the exact search: the result depends neither on the order of the nodes nor on
 blocks or threads, and the row of a node not on which other rows are asked for.
 """
@@ -151,7 +151,7 @@ def search_cells(
 
 
 def _quietly(count: int) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 def _smallest(nodes: np.ndarray, words: np.ndarray, count: int) -> np.ndarray:

@@ -9,7 +9,7 @@ order of the nodes can change a bit. Threads are the caller's: each takes rows o
 
 A search looks for the best candidates of some rows. An update also asks the other way round: for
 which candidates may such a row be among the best? `wanted` has the cosine that each must see
-(empty: nobody asks), and the answer is offers: arrays of to whom, who, and their dot product.
+(empty: no query), and the answer is offers: arrays of to whom, who, and their dot product.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ def carry_over(place, ptr, old_nodes, old_sims, sims, nodes, counts):
     """Copy the lists of an older graph whose node i now stands at `place[i]`, nowhere if negative.
 
     Return whose lists still hold the best of the nodes that stayed. A list of k that lost one of
-    them does not: nobody knows who came next. A shorter one held all there were.
+    them does not: the next one is not known. A shorter one held all there were.
     """
     k, whole = sims.shape[1], np.zeros(len(counts), np.bool_)
     for old in range(len(place)):

@@ -20,7 +20,7 @@ UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
 WIDTH, CHUNK = 640, np.uint64(64)  # candidates per tile, and per look
 DOUBLES = 64  # rows of a tile in float64, which also is to stay in the cache
 ROOM = 96  # of a list, besides k
-NEVER = 2**31 - 1  # a bar that nobody exceeds
+NEVER = 2**31 - 1  # a bar that no product exceeds
 # Integers of a list: its length, the bits to exceed, where the row itself is a candidate, and
 # whether it was once too short for all that float32 does not tell apart.
 SIZE, BAR, ITSELF, FLOODED = 0, 1, 2, 3
@@ -93,7 +93,7 @@ def thin_out(q, k, lists):
 
 @loop
 def collect(tile, whose, first, k, lists, done):
-    """Append to the list of each row of a tile (in bits) whoever exceeds its bar, from `done` on.
+    """Append to the list of each row of a tile (in bits) the columns that exceed its bar, from `done` on.
 
     A list is thinned out when it is full. If ties leave no room, now or before, it is for the
     caller to go on; `done` says how far each row came. Return whether all are through.
@@ -165,7 +165,7 @@ def spread(i, row, table, there):
 
 @loop
 def settle_list(q, i, near, row, known, lists):
-    """Compare row i with everybody on its list q, properly; the list is empty afterwards."""
+    """Compare row i with all on its list q, exactly; the list is empty afterwards."""
     entries, integers, _ = lists
     who = np.empty(integers[q, SIZE], np.int64)
     for c in range(len(who)):
@@ -213,7 +213,7 @@ def compare_rest(which, whose, rows, bits, done, first, near, row, known, lists)
             low, last = -error, len(rank)
             if counts[i] == k:
                 low = sims[i, -1] - error
-                if sims[i, -1] == 1:  # nobody is closer
+                if sims[i, -1] == 1:  # no row is closer
                     last = rank[nodes[i, -1]]
             bar, who, count = lists[1][q, BAR], np.empty(len(here), np.int64), 0
             for begin in range(np.uint64(done[some[r]]), size, CHUNK):
@@ -249,7 +249,7 @@ def prepare(products, whose, rows, first, new, found, lists):
         q = whose[r]
         place, floor, error = integers[q, ITSELF] - first, numbers[q, FLOOR], numbers[q, ERROR]
         if 0 <= place < products.shape[1]:
-            products[r, place] = -2  # nobody is one's own neighbour
+            products[r, place] = -2  # a node is not its own neighbour
         if new and integers[q, BAR] < NEVER:
             low = floor
             if counts[rows[q]] == k:
@@ -292,7 +292,7 @@ def new_rooms(most, width):
 
 @loop
 def settle_lists(rows, near, row, known, lists):
-    """Compare all rows with everybody on their lists, which are empty afterwards."""
+    """Compare all rows with all on their lists, which are empty afterwards."""
     k = known[2][0].shape[1]
     for q in range(len(rows)):
         thin_out(q, k, lists)

@@ -46,7 +46,7 @@ class Prediction:
     Attributes
     ----------
     make : callable
-        Gives the DataFrame of `sets`, anew.
+        Makes the DataFrame of `sets` again.
     threshold : float, or array (K,) with class thresholds
     weights : dict of float
         What each part of the method weighs.
@@ -173,9 +173,9 @@ def predict_sets(
     Notes
     -----
     Both tables are read several times, and must give the same rows each time: persist or write
-    first what is sampled or drawn anew.
+    first what is sampled or drawn again.
 
-    Without `candidates`, similar nodes are looked for among all, which is for small graphs; a large
+    Without `candidates`, similar nodes are searched for among all, which is for small graphs; a large
     one needs a number of candidates, the same on every engine.
 
     Examples
@@ -266,7 +266,7 @@ def _labelled(tables: Any, num_classes: int, classes: Any, tuned: bool, evidence
 def _with_roles(
     tables: Any, num_classes: int, classes: Any, roles: list[str], *, known: bool = False
 ) -> Folder:
-    """The nodes with some roles; `known` classes need not be looked for among the labels."""
+    """The nodes with some roles; `known` classes need not be derived from the labels."""
     from pyspark.sql import functions as F
 
     found = tables.nodes.where(F.col("role").isin(roles)).select("id", "label", "role")

@@ -302,7 +302,7 @@ class _Look:
 
 @contextmanager
 def _titled(title: str, name: str) -> Iterator[None]:
-    """The checks of the core speak of 'probs': say where that is."""
+    """The checks of the core call it 'probs': name the column."""
     try:
         yield
     except SnapsError as error:

@@ -120,7 +120,7 @@ class SparkInputs:
                 again = nodes.groupBy("link").count().where("count > 1").first()
             if again is None:
                 return seed, nodes
-        raise SnapsError(f"{self.tables.title('id')} must be names that hashing tells apart")
+        raise SnapsError(f"{self.tables.title('id')} must be names with different hashes")
 
     # -- few rows, on the driver ----------------------------------------------------------------
 
@@ -337,7 +337,7 @@ class SparkInputs:
         return Asked(nodes, nodes.select("link"), share) if share < 0.5 else Asked(nodes)
 
     def heavy_links(self) -> np.ndarray:
-        """Nodes with more links than a bucket should hold, as a sample of the edges tells."""
+        """Nodes with more links than a bucket should hold, by a sample of the edges."""
         from pyspark.sql import functions as F
 
         if self._heavy is None:

@@ -41,7 +41,7 @@ class RowMaker:
     parts : tuple of Part
     logits : bool
     candidates : broadcast Candidates, optional
-        Without them, nobody has similar ones, and every row is its own mean.
+        Without them, no node has similar ones, and every row is its own mean.
     threads : int
         That a task may use.
     """
@@ -61,7 +61,7 @@ class RowMaker:
         """Batches of nodes, and the parts of their rows."""
         least = 0
         if self.candidates is not None and any(isinstance(part, Mean) for part in self.parts):
-            # Each time, the candidates are prepared anew: as many rows are worth that.
+            # Each time, the candidates are prepared again: as many rows are worth that.
             least = max(LEAST_ROWS, len(self.candidates.value.keys))
         for batch in gathered(iter(batches), least):
             with limit_threads(self.threads):
@@ -111,7 +111,7 @@ def _plain(part: Part, probs: Array, keys: Keys) -> Array:
 def _search(over: Similar, known: Candidates, features: Any, keys: Keys) -> sp.csr_array:
     """The similar ones among the candidates, (rows, candidates).
 
-    Rows that are candidates themselves go by their place among these, so that nobody is found to
+    Rows that are candidates themselves go by their place among these, so that no node is found to
     be similar to itself.
     """
     count = len(known.keys)

@@ -269,7 +269,7 @@ def _wider(one: Any, two: Any) -> Any:
 def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
     """The nodes and edges of a graph folder as DataFrames.
 
-    Features in a file beside the nodes go through the memory of the driver, once.
+    Features in a file of their own go through the memory of the driver, once.
     """
     frames = []
     for name in ("nodes.parquet", "edges.parquet"):
