@@ -497,13 +497,13 @@ def test_damaged_part_files_are_told_in_one_line(spark, tmp_path, monkeypatch):
 def test_mistakes_of_a_program_stay_as_they_are(spark):
     from pyspark.errors import PythonException
 
-    from snaps.spark._told import told
+    from snaps.spark._failures import explained
 
     def fail(batches):
         raise ValueError("of a program")
 
     with pytest.raises(PythonException, match="ValueError: of a program"):
-        with told("cannot read 'nodes'"):
+        with explained("cannot read 'nodes'"):
             spark.range(1).mapInArrow(fail, "id long").toArrow()
 
 

@@ -400,7 +400,7 @@ def test_complaints_of_calibrate(small):
         "'reference' must not share nodes with 'nodes', got 10 in both (first: 30)"
     )
     assert told(features, probs, labels, nodes, similarity=sp.eye(80), reference=[1]) == (
-        "'reference' must not be given together with 'similarity', got both"
+        "'reference' must not be given with 'similarity', got both"
     )
     assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(eta=1.5)) == (
         "'eta' must be a number from 0 to 1, got 1.5"

@@ -1,6 +1,6 @@
 """Guaranteed prediction sets for node classifiers: SNAPS and its relatives.
 
-Three lines from any classifier's probabilities to sets that contain the true label with probability 0.95:
+From any classifier's probabilities to sets that contain the true label with probability 0.95:
 
     graph = snaps.Graph(edges, features)
     cp = snaps.SNAPS(alpha=0.05).calibrate(graph, probs, labels, calibration_nodes)

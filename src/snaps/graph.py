@@ -309,7 +309,7 @@ class Graph:
 
 
 def _own(table: Any, given: Any) -> Any:
-    """Features that the caller cannot change; a file that is mapped into memory stays where it is."""
+    """Features that the caller cannot change; a file mapped into memory stays where it is."""
     shared = isinstance(table, np.ndarray) and (table is given or table.base is not None)
     return table.copy() if shared and not isinstance(given, np.memmap) else table
 

@@ -114,7 +114,7 @@ def similarity_graph(
     -------
     SimilarityGraph (n, n), a csr_array
         Row i: the cosines of i's neighbours, most similar first, only those above zero (1e-30, to
-        be exact). A node is never its own neighbour; a row of zeros has none and is no one's neighbour.
+        be exact). A node is never its own neighbour; a row of zeros neither has nor is one.
         It carries the `method` and the measured `recall`.
 
     Notes

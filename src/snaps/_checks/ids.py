@@ -12,7 +12,7 @@ from snaps.errors import SnapsError
 
 
 def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:
-    """The nodes' own names: a list of integers or of strings, none twice unless repeats are allowed."""
+    """The nodes' own names: integers or strings, none twice unless repeats are allowed."""
     array: Any = np.empty(()) if isinstance(ids, (str, bytes)) else _array(ids, name)
     if array.dtype == object and all(isinstance(item, str) for item in array.flat):
         if any(item.endswith("\0") for item in array.flat):

@@ -162,11 +162,11 @@ def _sizes(spark: Any, out: Path) -> dict[str, Any]:
     """How many sets there are, and how large they are."""
     from pyspark.sql import functions as F
 
+    from snaps.spark._failures import explained
     from snaps.spark._session import read_parquet
-    from snaps.spark._told import told
 
     size = F.col("size")
     shares = [F.avg((size == n).cast("double")) for n in (1, 0)]
-    with told(f"cannot read '{out}'"):
+    with explained(f"cannot read '{out}'"):
         row = read_parquet(spark, out).agg(F.count("*"), F.avg(size), *shares).first()
     return dict(zip(("sets", "size", "singletons", "empty"), row, strict=True))

@@ -45,7 +45,7 @@ class Spec:
     sha256 : str or None
         Checksum of the file that the data manifest describes.
     aliases : tuple of str
-        Other names, in addition to spellings of `name` and `title` that differ in case and punctuation.
+        Other names; case and punctuation of `name` and `title` may differ anyway.
     binary : bool
         Every positive feature is set to 1, as the upstream loader does.
     smallest_class : int

@@ -194,9 +194,7 @@ class EmbeddedSNAPS(Estimator):
         items = read_items(features)
         if reference is not None:
             if similarity is not None:
-                raise SnapsError(
-                    "'reference' must not be given together with 'similarity', got both"
-                )
+                raise SnapsError("'reference' must not be given with 'similarity', got both")
             places = read_nodes(items, reference, "reference")
             similarity = self._near(items, places)
         return self._calibrate(
@@ -252,9 +250,7 @@ class EmbeddedSNAPS(Estimator):
         old, items = self._predictor(), read_items(graph)
         if reference is not None:
             if similarity is not None:
-                raise SnapsError(
-                    "'reference' must not be given together with 'similarity', got both"
-                )
+                raise SnapsError("'reference' must not be given with 'similarity', got both")
             old = _referring_to(read_nodes(items, reference, "reference"), items, old)
         if similarity is None and len(old.roles.reference) and not old.given_similarity:
             similarity = self._near(items, locate_keys(items.keys, old.roles.reference)[0])

@@ -93,7 +93,7 @@ def thin_out(q, k, lists):
 
 @loop
 def collect(tile, whose, first, k, lists, done):
-    """Append to the list of each row of a tile (in bits) the columns that exceed its bar, from `done` on.
+    """Append to the list of each row of a tile (in bits) columns that exceed its bar, from `done`.
 
     A list is thinned out when it is full. If ties leave no room, now or before, it is for the
     caller to go on; `done` says how far each row came. Return whether all are through.

@@ -31,7 +31,7 @@ from snaps.scoring.evidence import Keys
 from snaps.scoring.mixing import Mixing
 from snaps.scoring.parts import Array, FittedScorer, Mean, Own, Part
 from snaps.scoring.pooling import Pooling
-from snaps.spark._told import told
+from snaps.spark._failures import explained
 
 __all__ = ["Prediction", "predict_sets"]
 
@@ -93,7 +93,7 @@ class Prediction:
         >>> with snaps.spark.predict_sets(spark, nodes, edges) as found:  # doctest: +SKIP
         ...     found.sets.show()
         """
-        with told("cannot make sets"):
+        with explained("cannot make sets"):
             return self.make()
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -110,7 +110,7 @@ class Prediction:
         check_path(path)
         place = os.fspath(path)
         try:
-            with told(f"cannot write {shown(place)}"):
+            with explained(f"cannot write {shown(place)}"):
                 self.sets.write.mode("errorifexists").parquet(place)
         finally:
             self.inputs.release()
@@ -175,8 +175,8 @@ def predict_sets(
     Both tables are read several times, and must give the same rows each time: persist or write
     first what is sampled or drawn again.
 
-    Without `candidates`, similar nodes are searched for among all, which is for small graphs; a large
-    one needs a number of candidates, the same on every engine.
+    Without `candidates`, similar nodes are searched for among all, which is for small graphs; a
+    large one needs a number of candidates, the same on every engine.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from snaps.errors import SnapsError
 from snaps.folder import ROLES, classes_of_columns
 from snaps.io.folders import end_columns
 from snaps.spark._batches import features_of, lists, one
-from snaps.spark._told import told
+from snaps.spark._failures import explained
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NUMBERS = (*_INTEGERS, "float", "double")
@@ -65,7 +65,7 @@ class Tables:
 
     def reading(self, name: str = "id") -> AbstractContextManager[None]:
         """What Spark says where the table of a column is read, in one line."""
-        return told(f"cannot read {self._table(name)}")
+        return explained(f"cannot read {self._table(name)}")
 
     def _table(self, name: str) -> str:
         return self.titles[name in ("src", "dst")]

@@ -29,8 +29,8 @@ from snaps.spark import _links
 from snaps.spark._batches import features_of, keys_of, pieces, unpacked
 from snaps.spark._checked import check_edges, check_ends, check_nodes, other_rows
 from snaps.spark._columns import Tables
+from snaps.spark._failures import explained
 from snaps.spark._rows import Candidates, RowMaker, is_plain
-from snaps.spark._told import told
 
 BUCKET_BYTES = 32 * 2**20  # that reach a bucket, about; a task holds one of them in memory
 MOST_BUCKETS = 100_000
@@ -163,7 +163,7 @@ class SparkInputs:
         # Their links may well be more than average.
         asked = Asked(nodes, links, min(4 * len(self._ids) / self.num_nodes, 1.0))
         try:
-            with told("cannot make scores"):
+            with explained("cannot make scores"):
                 found = self.all(parts, finish, schema, asked).toArrow()
         finally:
             self.release()
@@ -368,7 +368,7 @@ class SparkInputs:
             make = RowMaker((Probs(),), self._logits)
             batch = found.combine_chunks().to_batches()[0]
             known = Candidates(keys, make.make(batch)[0], features_of(features, width), width)
-            with told("cannot send candidates to the executors"):
+            with explained("cannot send candidates to the executors"):
                 self._broadcast[over] = self.spark.sparkContext.broadcast(known)
         return self._broadcast[over]
 

@@ -1,4 +1,4 @@
-"""What Spark complains about, in one line."""
+"""Failures of Spark, in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_PROGRAMS = ("Traceback (most recent call last)", "[INTERNAL_ERROR")
 
 
 @contextmanager
-def told(otherwise: str = "") -> Iterator[None]:
+def explained(otherwise: str = "") -> Iterator[None]:
     """Complaints that executors raise, as the one line they are.
 
     Parameters
