@@ -685,7 +685,7 @@ def test_features_are_summed_up_in_blocks(tmp_path, monkeypatch):
     write_plainly({"probs": listed(np.full((n, 2), 0.5))}, n)
     table = np.random.default_rng(0).random((n, width), np.float32)
     np.save("g/features.npy", table)
-    code = "read = read_folder('g')\nsnaps._context.summary(read.graph)"
+    code = "read = read_folder('g')\nsnaps.scoring.context.summary(read.graph)"
     assert memory_of(f"import snaps.scoring.context\n{code}") < 1.5 * table.nbytes
 
 
