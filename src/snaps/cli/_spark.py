@@ -119,15 +119,12 @@ def _check_mounted(name: str, path: str) -> None:
 
 def _is_ours(out: Path) -> bool:
     """Whether this is a folder of sets that Spark wrote, and nothing else."""
-    from pyarrow.parquet import read_schema
+    from snaps.io.parquet import column_names
 
     if not os.path.exists(out / "_SUCCESS"):
         return False
     names = [name for name in os.listdir(out) if not name.endswith(".crc") and name != "_SUCCESS"]
-    try:
-        columns = [read_schema(out / name).names for name in names]
-    except Exception:  # of whatever else may lie there
-        return False
+    columns = [column_names(out / name) for name in names]
     return bool(columns) and all(each == ["id", "labels", "size"] for each in columns)
 
 

@@ -379,6 +379,16 @@ def _gathered(
         yield slice(first, rows.stop), [pa.chunked_array(each) for each in zip(*held, strict=True)]
 
 
+def column_names(path: Path) -> list[str] | None:
+    """The columns of a Parquet file; None if it is no such file."""
+    from pyarrow.parquet import read_schema
+
+    try:
+        return list(read_schema(path).names)
+    except Exception:  # pyarrow raises whatever the bytes suggest
+        return None
+
+
 def null_mask(column: Any) -> np.ndarray:
     """Where an Arrow array is null."""
     return column.is_null().to_numpy(zero_copy_only=False)
