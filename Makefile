@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 # The library and the laboratory, which brings torch: exactly the version of its constraints.
-BOTH   := $(PIP) -c lab/constraints.txt -e lab
+BOTH   := $(PIP) -c lab/constraints.txt
 DATA   := $(or $(SNAPS_DATA),$(abspath $(wildcard ../shared/data)))
 
 LOWEST := .venv-lowest
@@ -84,15 +84,15 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/bin/python
-	$(BOTH) -e ".[spark,test,docs]"
+	$(BOTH) -e ".[spark,test,docs]" -e lab
 	touch $@
 
 $(VENV)/.lint: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/bin/python
-	$(BOTH) -e ".[lint]"
+	$(BOTH) -e ".[lint]" -e lab
 	touch $@
 
 $(VENV)/.docs: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/bin/python
-	$(BOTH) -e ".[docs]"
+	$(BOTH) -e ".[docs]" -e lab
 	touch $@
 
 $(VENV)/.package: | $(VENV)/bin/python
@@ -100,7 +100,7 @@ $(VENV)/.package: | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.bench: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/bin/python
-	$(BOTH) -e ".[bench,spark]"
+	$(BOTH) -e ".[bench,spark]" -e lab
 	touch $@
 
 $(LOWEST)/.test: pyproject.toml constraints-lowest.txt
