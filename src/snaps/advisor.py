@@ -18,7 +18,7 @@ from snaps import metrics
 from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._checks.named import class_order
 from snaps._runtime.randomness import CANDIDATE_STREAM, FOLD_STREAM, hashes, smallest, uniforms
-from snaps.conformal.rank import conformal_rank, fewest_nodes
+from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.errors import SnapsError, warn
 from snaps.estimators import CANDIDATES
 from snaps.estimators import methods as named_methods
@@ -255,7 +255,7 @@ def judge(
         """Quantiles (q, width) of the thresholds, if all nodes are like those of `calib`."""
         limits = np.ones(quantiles.shape)  # the level that admits every label
         for cell, n in enumerate(budgets):
-            rank, sample = conformal_rank(n, alpha), np.sort(own[calib][cells[calib] == cell])
+            rank, sample = exact_rank(n, alpha), np.sort(own[calib][cells[calib] == cell])
             if rank <= n and len(sample):
                 # The share of nodes that a threshold covers has a beta distribution.
                 covered = betaincinv(rank, n + 1 - rank, quantiles[:, cell]) * (len(sample) + 1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from snaps._checks import as_array, check_flag, check_integer, check_number, shown
 from snaps._runtime.randomness import uniforms
-from snaps.conformal.rank import conformal_rank, enough
+from snaps.conformal.rank import enough, exact_rank
 from snaps.errors import SnapsError, warn
 from snaps.scoring.evidence import Evidence
 
@@ -168,7 +168,7 @@ class RAPS(Score):
         base = score_table(APS(self.randomized), probs, tuning.keys, seed)
         ranks = rank_table(probs)
         grid = np.array([[1.0, penalty] for penalty in penalties])
-        rank = conformal_rank(len(labels), alpha)
+        rank = exact_rank(len(labels), alpha)
         sizes = np.hstack(
             [
                 mixed_sizes(np.stack([base, np.maximum(ranks - k_reg, 0.0)]), labels, grid, rank)

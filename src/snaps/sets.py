@@ -194,13 +194,13 @@ class PredictionSets:
         return places[locate(self.ids[places], wanted, "'sets[...]'")]
 
     def _some(self, places: np.ndarray) -> PredictionSets:
-        return PredictionSets(
+        return trusted_sets(
             self.mask[places],
             self.nodes[places],
             self.ids[places],
             self.num_nodes,
             self.classes,
-            self.metadata,
+            dict(self.metadata),
         )
 
     def __repr__(self) -> str:
@@ -285,6 +285,21 @@ class PredictionSets:
         from snaps.io.writers import write_sets
 
         write_sets(self, path, check_output(path), _check_metadata(metadata))
+
+
+def trusted_sets(
+    mask: np.ndarray,
+    nodes: np.ndarray,
+    ids: np.ndarray,
+    num_nodes: int,
+    classes: np.ndarray,
+    metadata: dict[str, str],
+) -> PredictionSets:
+    """Sets of arrays that were checked before."""
+    sets = PredictionSets.__new__(PredictionSets)
+    sets.mask, sets.nodes, sets.ids, sets.num_nodes = mask, nodes, ids, num_nodes
+    sets.classes, sets.metadata = classes, metadata
+    return sets
 
 
 def _is_position(key: Any) -> bool:

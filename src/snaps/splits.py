@@ -21,7 +21,7 @@ from snaps._checks import (
 from snaps._checks.named import class_order
 from snaps._runtime.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.conformal.calibration import warn_few
-from snaps.conformal.rank import conformal_rank, fewest_nodes
+from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor.estimator import Estimator, method_of
@@ -229,7 +229,7 @@ def _count(
     from snaps._kernels.splitting import count_splits
 
     n = splits.shape[1]
-    rank = conformal_rank(n, alpha)
+    rank = exact_rank(n, alpha)
     warn_few({"": n} if rank > n else {}, 1, "calibration", alpha)
     true = scores[np.arange(len(scores)), labels]
     smallest_two = np.partition(scores, 1, axis=1)[:, :2]
@@ -247,7 +247,7 @@ def _count_by_class(
 ) -> tuple[np.ndarray, np.ndarray]:
     from snaps._kernels.splitting import count_splits_by_class
 
-    ranks = np.array([conformal_rank(c, alpha) for c in range(splits.shape[1] + 1)])
+    ranks = np.array([exact_rank(c, alpha) for c in range(splits.shape[1] + 1)])
     thresholds, counts = count_splits_by_class(scores, labels, splits, ranks)
     return thresholds, counts
 

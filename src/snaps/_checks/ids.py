@@ -99,6 +99,8 @@ def node_positions(
     empty : bool
         Whether no node at all will do.
     """
+    if type(nodes) is np.ndarray and nodes.dtype.kind in "biu":
+        return check_nodes(nodes, name, num_nodes=len(graph_ids), empty=empty)
     array = np.empty(0) if isinstance(nodes, str) else _array(nodes, f"'{name}'")
     texts = [isinstance(item, str) for item in array.flat] if array.dtype == object else []
     if any(texts) and not all(texts):

@@ -60,8 +60,13 @@ class Named:
         return [None if place < 0 else self.value[place] for place in order.tolist()]
 
 
+_PLAIN = (np.ndarray, list, tuple)  # what carries no names
+
+
 def names_of(value: Any) -> Named | None:
     """A value that carries names, with them; None for arrays, lists and tensors."""
+    if type(value) in _PLAIN:
+        return None
     if isinstance(value, Named):
         return value
     if isinstance(value, Mapping) and not sp.issparse(value):  # a dok_array is a dict
@@ -171,6 +176,8 @@ def align_nodes(nodes: Any, ids: np.ndarray, name: str, anchored: bool = True) -
 
     Integers of pandas may be positions or ids: where these differ, that must be said.
     """
+    if type(nodes) in _PLAIN:
+        return nodes
     if isinstance(nodes, Mapping) or has(nodes, "columns"):
         raise SnapsError(f"'{name}' must be a list of nodes or a mask, got {shown(type(nodes))}")
     plain = isinstance(nodes, (np.ndarray, list, tuple, range, set, str)) or is_tensor(nodes)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from snaps._kernels import hashing
 from snaps._kernels.compiling import loop, njit
 from snaps._kernels.sorting import select
+from snaps._runtime.randomness import GOLDEN as _GOLDEN
+from snaps._runtime.randomness import mix
 from snaps._runtime.threads import in_shares
 
-_GOLDEN = hashing.GOLDEN
-_mix = njit(inline="always")(hashing.mix)
+_mix = njit(inline="always")(mix)
 _SHARE = 100_000  # numbers looked at that are worth a thread
 
 

@@ -10,7 +10,9 @@ import hashlib
 
 import numpy as np
 
-from snaps._kernels.hashing import GOLDEN, mix
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
 
 # Streams keep draws for different purposes apart: the label of a score's draw is 0, 1, 2, ...
 TUNE_STREAM = -1
@@ -26,6 +28,16 @@ FOLD_STREAM = -10
 REPORT_STREAM = -11
 CELL_STREAM = -12
 FINGERPRINT_STREAM = -13
+
+
+def mix(z: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser: a bijection of 64-bit words that passes as random.
+
+    Plain enough for numba, which compiles it for the loops.
+    """
+    z = (z ^ (z >> np.uint64(30))) * _MIX_1
+    z = (z ^ (z >> np.uint64(27))) * _MIX_2
+    return z ^ (z >> np.uint64(31))
 
 
 def key_states(seed: int, keys: np.ndarray) -> np.ndarray:

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps.conformal.rank import conformal_rank, fewest_nodes
+from snaps._checks import check_alpha
+from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.errors import warn
 
 
@@ -85,11 +86,12 @@ class Calibration:
 
     def limits(self, alpha: float | Fraction) -> np.ndarray:
         """The threshold of each cell, (groups, classes or 1); infinite for one with too few."""
+        level = alpha if isinstance(alpha, Fraction) else check_alpha(alpha)
         ordered, starts = self._cells
         sizes = np.diff(starts)
         out = np.full(len(sizes), math.inf)
         for size in np.unique(sizes):
-            rank = conformal_rank(int(size), alpha)
+            rank = exact_rank(int(size), level)
             if rank <= size:
                 same = sizes == size
                 out[same] = ordered[starts[:-1][same] + rank - 1]

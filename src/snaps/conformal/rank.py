@@ -19,8 +19,12 @@ def conformal_rank(n: int, alpha: float | Fraction) -> int:
     >>> conformal_rank(149, 0.18), math.ceil((1 - 0.18) * 150)
     (123, 124)
     """
-    n, level = check_integer(n, "n", low=0), check_alpha(alpha)
-    return n + 1 - level.numerator * (n + 1) // level.denominator
+    return exact_rank(check_integer(n, "n", low=0), check_alpha(alpha))
+
+
+def exact_rank(n: int, alpha: Fraction) -> int:
+    """The conformal rank of values that are known to be sound."""
+    return n + 1 - alpha.numerator * (n + 1) // alpha.denominator
 
 
 def fewest_nodes(alpha: float | Fraction) -> int:
@@ -36,4 +40,4 @@ def fewest_nodes(alpha: float | Fraction) -> int:
 
 def enough(n: int, alpha: Fraction) -> bool:
     """Whether n nodes give a finite threshold."""
-    return n > 0 and conformal_rank(n, alpha) <= n
+    return n > 0 and exact_rank(n, alpha) <= n

@@ -28,7 +28,7 @@ from snaps.predictor.roles import Roles, mixed_seed, read_nodes
 from snaps.scoring.evidence import Keys
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import Context, FittedScorer, Scorer, Similar
-from snaps.sets import PredictionSets
+from snaps.sets import PredictionSets, trusted_sets
 from snaps.similarity import SimilarityGraph
 
 # A class is reported as weak if so many tuning nodes show a coverage that far below 1 - alpha,
@@ -283,7 +283,7 @@ class Predictor:
             scores = inputs.score(self.scorer, positions)
             mask = self.calibration.contains(scores, alpha, roles.groups.codes[positions])
         ids = np.asarray(taken(inputs.graph.ids, positions))
-        return PredictionSets(mask, positions, ids, inputs.num_nodes, roles.classes)
+        return trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
 
     def _p_values_at(self, positions: np.ndarray, smoothed: bool) -> np.ndarray:
         inputs, roles, draws = self.inputs, self.roles, None

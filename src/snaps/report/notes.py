@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.special import betaincinv
 
 from snaps._runtime.randomness import REPORT_STREAM, smallest
-from snaps.conformal.rank import conformal_rank, fewest_nodes
+from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.report.facts import Subject
 
 _CHECKED = 100  # nodes whose similar nodes are searched for again
@@ -70,7 +70,7 @@ def _calibration(subject: Subject) -> Iterator[Note]:
     elif len(infinite):
         yield Note("too few", "Too few calibration nodes", values, serious=True)
     elif calibration.kind == "calibration":
-        rank = conformal_rank(n, alpha)
+        rank = exact_rank(n, alpha)
         low = float(betaincinv(rank, n + 1 - rank, 0.005))
         if low < 1 - 2 * alpha:
             yield Note("few", "Few calibration nodes", {**values, "low": low})

@@ -210,9 +210,8 @@ class Inputs:
     def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
         """A table (n, K) whose rows depend on themselves alone, made block by block."""
         out = room(self.probs.shape, kind)
-        with stage("scores"):
-            for block in pieces(self.num_nodes, 8 * self.num_classes):
-                out[block] = make(block)
+        for block in pieces(self.num_nodes, 8 * self.num_classes):
+            out[block] = make(block)
         return out
 
     def _prepare(self, part: Part) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from snaps._checks.evidence import check_evidence
 from snaps._runtime.progress import stage
 from snaps._runtime.randomness import RESAMPLE_STREAM, hashes, uniforms
-from snaps.conformal.rank import conformal_rank
+from snaps.conformal.rank import exact_rank
 from snaps.scores import Score, warn_untuned
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.parts import Array, Engine, Links, Mean, Own, Part, Probs, Similar
@@ -104,7 +104,7 @@ class Mixing:
             return fitted
         rows = engine.rows([(part, tuning.keys) for part in fitted.parts.values()])
         n = len(tuning.keys)
-        rank = conformal_rank(n, alpha)
+        rank = exact_rank(n, alpha)
         if rank > n:
             lam, mu = self.fallback
             warn_untuned(n, f"lam={lam:.3g}, mu={mu:.3g}")
@@ -142,7 +142,7 @@ class Mixing:
         """
         from snaps._kernels.splitting import mixed_sizes
 
-        rank = conformal_rank(len(tuning), alpha)
+        rank = exact_rank(len(tuning), alpha)
         if rank > len(tuning):
             return None
         rows = engine.rows([(part, tuning.keys) for part in fitted.parts.values()])

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from snaps._kernels import hashing
 from snaps._kernels.compiling import loop, njit
+from snaps._runtime.randomness import GOLDEN as _GOLDEN
+from snaps._runtime.randomness import mix
 
-_mix = njit(inline="always")(hashing.mix)
-_GOLDEN = hashing.GOLDEN
+_mix = njit(inline="always")(mix)
 
 STEP = 64  # candidates that one vectorised test rules out at a time
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
