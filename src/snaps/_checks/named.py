@@ -271,7 +271,7 @@ def _shuffled(ids: np.ndarray) -> bool:
 def _numbers(ids: np.ndarray) -> np.ndarray | None:
     """Ids as the positions that they may be taken for; None if one is no number."""
     if ids.dtype.kind == "U":
-        # Nobody's text is a position beyond nine digits.
+        # No text of more than nine digits is a position.
         if ids.dtype.itemsize > 4 * 9 or not np.char.isdecimal(ids).all():
             return None
         numbers = ids.astype(np.int64)

@@ -36,7 +36,7 @@ class Labelled:
 
     @classmethod
     def none(cls) -> Self:
-        """Nobody."""
+        """No nodes."""
         return cls(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int64))
 
     def __len__(self) -> int:

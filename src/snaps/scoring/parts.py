@@ -2,7 +2,7 @@
 
 A *part* is a recipe for a table (n, K), plain data that names all it depends on. A *scorer* says
 which parts it needs, is fitted on the parts' rows of tuning nodes, and combines rows into scores.
-Whoever makes parts over all nodes is an *engine*.
+What makes parts over all nodes is an *engine*.
 
 All of them stand left of the wall: they take labels as `Evidence` alone.
 """

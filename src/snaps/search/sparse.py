@@ -2,7 +2,7 @@
 
 Rows of features come as CSR arrays (`ptr`, `cols`, `vals`); a dense matrix is the same with an
 empty `cols`. The best neighbours found so far lie in `sims` and `nodes` (n, k), best first,
-`counts` of them valid. Approximate cosines in float32 rule out most candidates. Whoever could be
+`counts` of them valid. Approximate cosines in float32 rule out most candidates. A candidate that could be
 among the best in spite of their error is compared by the cosine proper: its dot product adds the
 terms one by one in column order, in float64, so that neither the path, blocks, threads nor the
 order of the nodes can change a bit. Threads are the caller's: each takes rows of its own.
@@ -196,7 +196,7 @@ def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
             if dot > 0 and dot * dot >= enough * squares[j]:
                 value = min(np.sqrt(dot * dot / (squares[i] * squares[j])), 1.0)
                 values[size], names[size], ranks[size] = value, j, rank[j]
-                # Whoever is behind the last of a full list stays behind.
+                # A candidate behind the last of a full list stays behind.
                 size += value >= TINY and (value > low or (value == low and rank[j] < last))
             c += 1
         # Everyone's place by counting: no branch to mispredict, as sorting would have.
@@ -233,7 +233,7 @@ def add_up(row, index, dots):
 def add_up_few(row, index, dots, met):
     """The same, with a list of who was met; return its length.
 
-    Somebody whose sum was zero in between stands in the list more than once.
+    A candidate whose sum was zero in between is in the list more than once.
     """
     (cols, vals), (index_ptr, index_rows, index_vals) = row, index
     count = 0

@@ -1,7 +1,7 @@
 """The loops of the dense search: products in tiles, and lists of whom to compare properly.
 
 A tile is a product of unit rows in float32, small enough to stay in the cache until it is looked
-at. Whoever may be among a row's best in spite of rounding goes on the row's list. Products are
+at. What may be among a row's best in spite of rounding goes on the row's list. Products are
 compared by their bits: positive floats are ordered as the integers that have the same, and the
 largest of many integers is found in a sixth of the time.
 

@@ -29,7 +29,7 @@ def extend(
 
     Nodes may have come, gone, moved, or changed their features. Those that came or changed are
     compared with all; so is a node that lost one of k neighbours, for who comes next was not kept.
-    Everybody else is compared with those that came or changed. The more nodes are compared with
+    All others are compared with those that came or changed. The more nodes are compared with
     all, the closer the time comes to that of `similarity_graph`, without exceeding it by much.
 
     Parameters
