@@ -2,8 +2,8 @@
 
 Rows of features come as CSR arrays (`ptr`, `cols`, `vals`); a dense matrix is the same with an
 empty `cols`. The best neighbours found so far lie in `sims` and `nodes` (n, k), best first,
-`counts` of them valid. Approximate cosines in float32 rule out most candidates. A candidate that could be
-among the best in spite of their error is compared by the cosine proper: its dot product adds the
+`counts` of them valid. Approximate cosines in float32 rule out most candidates. Those that could
+be among the best in spite of their error are compared by the exact cosine: its dot product adds the
 terms one by one in column order, in float64, so that neither the path, blocks, threads nor the
 order of the nodes can change a bit. Threads are the caller's: each takes rows of its own.
 
