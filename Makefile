@@ -32,7 +32,7 @@ fuzz: $(VENV)/.test
 
 # Files, commands and what they need, with the lowest versions allowed; without torch.
 test-lowest: $(LOWEST)/.test
-	$(TEST) $(LOWEST)/bin/python -m pytest $(foreach name, \
+	$(TEST) $(LOWEST)/bin/python -m pytest $(SIDE) $(foreach name, \
 		files untrusted folder cli calibration matrices sorting, tests/test_$(name).py)
 
 # The core tests on every supported Python that is installed; the last line says on which they ran.
