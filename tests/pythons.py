@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE = ["tests/contract", "tests/test_calibration.py"]
+# Names, thresholds, and recorded results of every method on one graph.
+CORE = ["tests/contract", "tests/test_calibration.py", "-k", "names or calibration or dense"]
 SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Haswell"}
 
 
