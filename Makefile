@@ -32,22 +32,12 @@ fuzz: $(VENV)/.test
 
 # Files, commands and what they need, with the lowest versions allowed; without torch.
 test-lowest: $(LOWEST)/.test
-	$(TEST) $(LOWEST)/bin/python -m pytest $(foreach name, \
+	$(TEST) $(LOWEST)/bin/python -m pytest $(SIDE) $(foreach name, \
 		files untrusted folder cli calibration matrices sorting, tests/test_$(name).py)
 
-# The core tests on every supported Python that is installed; the last line says on which they ran.
-PYTHONS ?= 3.12 3.13
-CORE := tests/contract $(foreach name, calibration estimators sets_metrics files, tests/test_$(name).py)
+# The core tests on other Pythons, where they are installed; 3.11 has them all in `make test`.
 test-pythons:
-	@ran=""; for version in $(PYTHONS); do \
-		python$$version -c "" 2> /dev/null || { echo "python$$version is not installed"; continue; }; \
-		place=.venv-$$version; \
-		test -e $$place/.test || { python$$version -m venv $$place \
-			&& $$place/bin/pip install --quiet --disable-pip-version-check -e ".[test]" \
-			&& touch $$place/.test; } || exit 1; \
-		$(TEST) $$place/bin/python -m pytest -n auto --maxprocesses 4 $(CORE) || exit 1; \
-		ran="$$ran $$version"; \
-	done; echo "core tests passed on Python:$${ran:- none of $(PYTHONS)}"
+	SNAPS_DATA="$(DATA)" $(PYTHON) tests/pythons.py 3.12 3.13
 
 # Processes that write are killed at fifty random moments each.
 kill: $(VENV)/.test

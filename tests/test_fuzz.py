@@ -9,7 +9,7 @@ from tests.fuzz import files as fuzz_files
 from tests.fuzz import sequences as fuzz_sequences
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_refused_or_the_same_answer(seed, one_thread):
     findings, counts = fuzz.run(500, seed)
     assert not findings, "\n".join(findings)

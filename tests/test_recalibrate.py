@@ -212,8 +212,8 @@ def test_without_any_calibration_node_only_the_threshold_can_be_kept():
     graph, probs, labels, rest = without(OLD)
     cp = snaps.SNAPS(0.1).calibrate(*before(), **roles())
     message = (
-        "'graph' must have calibration nodes, got none of 100: for another graph calibrate() "
-        "anew, or threshold='keep' if the graphs are alike"
+        "'graph' must have calibration nodes, got none of 100: for another graph call "
+        "calibrate(), or threshold='keep' if the graphs are alike"
     )
     assert complaint(cp.recalibrate, graph, probs) == message
     assert complaint(cp.recalibrate, graph, probs, missing="drop") == message

@@ -86,7 +86,7 @@ def summarise(estimator: Estimator, data: Folder, sets: PredictionSets, out: str
     if trained:
         print(
             f"snaps: note: {trained} of the sets are for nodes with role train or valid: the "
-            "guarantee does not speak of them",
+            "guarantee does not apply to them",
             file=sys.stderr,
         )
     if len(sets):
