@@ -25,7 +25,7 @@ features.npz               instead of the column, rows in the order of the nodes
                            ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; or what
                            ``scipy.sparse.save_npz`` writes
 features.npy               or a dense table
-manifest.json              written by `write_folder`: which files belong together; whoever changes
+manifest.json              written by `write_folder`: which files belong together; who changes
                            one by hand deletes it
 =========================  ========================================================================
 
