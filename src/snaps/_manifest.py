@@ -1,8 +1,8 @@
 """The manifest of a graph folder: which files were written together.
 
 A folder is several files, and each is replaced on its own. A writer that stops half way, or one
-file copied from elsewhere, leaves edges of one graph beside labels of another, which no file can tell.
-The manifest tells: it holds rows, bytes and a digest of each. So that this costs no second reading
+file copied from elsewhere, leaves edges of one graph with labels of another, which no file shows.
+The manifest does: it holds rows, bytes and a digest of each. So that this costs no second reading
 of the data, the digest is one of the file's own table of contents, which holds checksums of what
 is in the file: those of the columns in the footer of a Parquet file, those of the arrays in the
 directory of an .npz. The checksums themselves are held against the data when it is read.
