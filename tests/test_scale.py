@@ -197,7 +197,6 @@ def folder(tmp_path, monkeypatch, data):
     roles = np.full(N, "test", "U5")
     roles[known], roles[calib] = "valid", "calib"
     write_folder(tmp_path / "g", made.graph, probs, made.labels, roles)
-    (tmp_path / "g" / "manifest.json").unlink()
     for name in ("nodes", "edges"):
         path = tmp_path / "g" / f"{name}.parquet"
         pq.write_table(pq.read_table(path), path, row_group_size=100)
@@ -373,7 +372,6 @@ def test_nodes_with_names_are_read_in_batches(tmp_path, data):
     path = tmp_path / "edges.parquet"
     edges = pq.read_table(path)
     pq.write_table(edges, path, row_group_size=100)
-    (tmp_path / "manifest.json").unlink()
     assert (read_folder(tmp_path).graph.adjacency != adjacency).nnz == 0
     for wrong, rule in (
         ("nobody", "must name nodes of the graph, got nobody"),

@@ -256,9 +256,6 @@ def test_json_that_is_nested_deeply(tmp_path, text):
     store.path("cells", "a", ".json").write_text(text)
     with pytest.warns(snaps.SnapsWarning, match="not as it was written"):
         assert store.read_json("cells", "a") is None
-    folder = small.write(tmp_path / "g")
-    (folder / "manifest.json").write_text(text)
-    assert "manifest.json' must be a manifest that snaps wrote" in complaint(read_folder, folder)
 
 
 # ---- Other arrays than are due -------------------------------------------------------------------

@@ -27,24 +27,24 @@ _FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 
 
-def read_feature_file(path: Path, num_nodes: int) -> Any:
-    """The features in a file, a row for each of so many nodes."""
+def read_feature_file(path: Path, num_nodes: int) -> tuple[Any, str]:
+    """The features in a file, a row for each of so many nodes; and the mark of the file."""
     if path.suffix == ".npy":
         mapped = read_npy(path)
         _check_rows(mapped.shape, path, num_nodes)
         if is_placed() or mapped.nbytes <= machine_memory() / 4:
-            return _copied(path, mapped)
+            return _copied(path, mapped), ""
         beside = os.access(path.parent, os.W_OK)
         with placed(path.parent if beside else tempfile.gettempdir()):
-            return _copied(path, mapped)
+            return _copied(path, mapped), ""
     with open_npz(path) as arrays:
         if "format" in arrays:
-            return _scipy_features(arrays, path, num_nodes)
-        features = features_from_arrays(arrays, path)
+            return _scipy_features(arrays, path, num_nodes), arrays.comment
+        features, mark = features_from_arrays(arrays, path), arrays.comment
     if features is None:
         raise SnapsError(f"'{path}' must hold 'x' or 'x_data', 'x_indices', 'x_indptr', 'x_shape'")
     _check_rows(features.shape, path, num_nodes)
-    return features
+    return features, mark
 
 
 def _check_rows(shape: tuple[int, ...], path: Path, num_nodes: int) -> None:

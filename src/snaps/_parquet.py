@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ class Columns:
     Part files may differ in what they leave out and in number types. Folders of part files may be
     partitioned in the way of Hive (``role=calib/``); folders above them tell nothing.
     """
+
+    metadata: Mapping[str, str] = {}
 
     def __init__(self, path: Path):
         import pyarrow as pa
@@ -56,6 +58,10 @@ class Columns:
             schema = pa.unify_schemas(schemas, promote_options="permissive")
             self._data = dataset(path, schema, **options)
             self._rows = self._data.count_rows()
+            kept = parts.schema.metadata or {}
+            self.metadata = {
+                key.decode(): kept[key].decode() for key in kept if key[:6] == b"snaps."
+            }
             self.types = dict(zip(schema.names, schema.types, strict=True))
             if path.is_dir() and len(keys):
                 check_agreement(path, self._data.get_fragments(), self.types)

@@ -209,11 +209,9 @@ def read(
 ) -> tuple[Folder, dict[str, str]]:
     """A graph folder and the digests of its files, with a spinner."""
     from snaps._errors import SnapsError
-    from snaps._folder_files import check_folder
-    from snaps._manifest import folder_files, steady
-    from snaps.cli._provenance import Digests
+    from snaps._folder_files import digests, folder_files, open_folder
     from snaps.cli._show import status
-    from snaps.folder import read_sorted
+    from snaps.folder import read_files
 
     if group_by in ("id", "label", "role", "probs", "features"):
         raise SnapsError(
@@ -221,10 +219,9 @@ def read(
             f"node to predict, got {group_by!r}"
         )
     columns = [group_by] if group_by else []
-    with status(f"Reading {folder}"), steady(root := check_folder(folder)):
-        digests = Digests(folder_files(folder)[:-1])
-        data = read_sorted(root, columns=columns, weighted=weighted)
-        return data, digests.get()
+    with status(f"Reading {folder}"), open_folder(folder) as files:
+        data = read_files(files, columns, in_order=True, weighted=weighted)
+        return data, digests(folder_files(folder))
 
 
 def class_names(data: Folder, classes: str | None) -> Any:
@@ -323,9 +320,8 @@ def calibrated(
     tables may lie beside `out`.
     """
     from snaps._errors import SnapsError
-    from snaps._folder_files import check_folder
+    from snaps._folder_files import check_folder, digests
     from snaps._progress import shown, stage
-    from snaps.cli._provenance import Digests
     from snaps.cli._resources import place_for_tables
     from snaps.kernels.memory import place_tables
 
@@ -359,7 +355,7 @@ def calibrated(
     if using is None:
         calibrate_folder(estimator, data, group_by=group_by, classes=classes, logits=logits)
     else:
-        inputs |= Digests([using]).get()
+        inputs |= digests([using])
         with stage("calibration"), shown():
             _recalibrate(estimator, data, group_by, classes, missing, threshold, logits)
     return estimator, data, inputs

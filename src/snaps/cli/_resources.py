@@ -87,11 +87,11 @@ def needs(
 ) -> tuple[int, int]:
     """Bytes that a prediction takes with all tables in memory, and with the large ones mapped."""
     from snaps._csv import FEATURE, CsvColumns
-    from snaps._folder_files import open_edges, open_nodes
+    from snaps._folder_files import open_folder
     from snaps._parquet import is_text
 
-    nodes = open_nodes(folder)
-    edges = open_edges(folder, nodes)
+    with open_folder(folder) as files:
+        nodes, edges = files.nodes, files.edges
     held = sum(each.nbytes for each in (nodes, edges) if isinstance(each, CsvColumns))
     classes, kind = nodes.width("probs")
     columns, probs_bytes = 1, kind.itemsize

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ def bar(label: str, total: int) -> Any:
     from snaps._progress import track
 
     return track(True, label, total)
+
+
+def provenance(inputs: Mapping[str, str]) -> dict[str, Any]:
+    """What JSON outputs say of where they come from: the version, and digests of input files."""
+    from snaps._version import __version__
+
+    return {"version": __version__, "inputs": dict(inputs)}
 
 
 def finite(value: Any) -> Any:

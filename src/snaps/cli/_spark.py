@@ -41,12 +41,9 @@ def predict_on_spark(
     from snaps._checks import shown
     from snaps._errors import SnapsError
     from snaps._files import check_apart
-    from snaps._folder_files import check_folder
-    from snaps._manifest import CSV_FILES, folder_files, steady
-    from snaps._parquet import Columns
+    from snaps._folder_files import CSV_FILES, check_folder, folder_files, open_folder
     from snaps.cli._options import read_names
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import finite, print_prediction
+    from snaps.cli._show import finite, print_prediction, provenance
     from snaps.sets import check_output
     from snaps.spark import predict_sets
     from snaps.spark._session import address, read_frames, session
@@ -64,13 +61,10 @@ def predict_on_spark(
         raise SnapsError(f"'--out' must end in .parquet with --engine spark, got {shown(out)}")
     check_apart({"--out": out}, folder_files(folder))
     names = None if classes is None else read_names(classes, integers=True)
-    for name in ("nodes.parquet", "edges.parquet"):
-        if os.path.isdir(folder / name):
-            Columns(folder / name)  # refuses folders whose names contradict the files
     began = time.perf_counter()
     # Replaced once the session has ended: until then Spark may write, and the folder may change.
     with _staged(place) as new:
-        with session(master) as spark, steady(folder):
+        with open_folder(folder), session(master) as spark:
             nodes, edges = read_frames(spark, folder)
             found = predict_sets(
                 spark, nodes, edges, estimator, classes=names, logits=logits,

@@ -59,10 +59,9 @@ def calibrate(
     may have grown, and the threshold is set anew there.
     """
     from snaps._files import check_apart, check_named, check_writable
-    from snaps._manifest import folder_files
+    from snaps._folder_files import folder_files
     from snaps.cli._options import asked_search, calibrate_folder, make_estimator, read
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import describe, finite, print_estimator
+    from snaps.cli._show import describe, finite, print_estimator, provenance
 
     check_named(out)
     check_writable(out)  # before the work is done, not after

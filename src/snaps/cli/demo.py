@@ -23,8 +23,7 @@ def demo(
     sets of SNAPS (sets.parquet) and the graph as a folder that 'snaps predict' reads (graph/).
     """
     from snaps.cli._demo import run
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import bar, print_comparison
+    from snaps.cli._show import bar, print_comparison, provenance
 
     with bar("Demo", 5) as advance:
         result = run(out, num_nodes=nodes, alpha=alpha, seed=seed, advance=advance)

@@ -78,8 +78,7 @@ def evaluate(
     from snaps._errors import SnapsError
     from snaps._methods import COMPARED, all_methods, methods
     from snaps.cli._options import asked_search, class_names, read
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import bar, print_comparison
+    from snaps.cli._show import bar, print_comparison, provenance
     from snaps.similarity import similarity_graph
     from snaps.splits import evaluate_splits
 

@@ -96,11 +96,10 @@ def predict(
     if master is not None:
         raise typer.BadParameter("it goes with --engine spark", param_hint="--master")
     from snaps._files import check_apart, check_writable
-    from snaps._manifest import folder_files
+    from snaps._folder_files import folder_files
     from snaps._progress import recorded, stage
-    from snaps.cli._provenance import provenance
     from snaps.cli._resources import read_size, told
-    from snaps.cli._show import print_prediction, summarise
+    from snaps.cli._show import print_prediction, provenance, summarise
     from snaps.kernels.memory import placed
     from snaps.sets import check_output
 

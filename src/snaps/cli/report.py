@@ -67,10 +67,9 @@ def report(
     import numpy as np
 
     from snaps._files import check_apart, check_named, check_page, check_writable
-    from snaps._manifest import folder_files
+    from snaps._folder_files import folder_files
     from snaps.cli._options import asked_nodes, asked_search, calibrated, named_nodes
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import describe, finite, print_estimator, status
+    from snaps.cli._show import describe, finite, print_estimator, provenance, status
 
     check_named(out)
     check_writable(out)  # before the work is done, not after

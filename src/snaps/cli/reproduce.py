@@ -75,7 +75,7 @@ def reproduce(
     from snaps._checks import check_integer, check_seed
     from snaps._errors import SnapsError
     from snaps._files import check_working_directory
-    from snaps.cli._provenance import provenance
+    from snaps.cli._show import provenance
     from snaps.reproduce import render
     from snaps.reproduce.catalogue import find
     from snaps.reproduce.runner import Setting
@@ -138,7 +138,7 @@ def reproduce(
 
 def _inputs(result: dict[str, Any], setting: Setting) -> dict[str, str]:
     """Digests of the files that the rows of a table are about."""
-    from snaps.cli._provenance import Digests
+    from snaps._folder_files import digests
     from snaps.datasets.files import folders
 
     own = {path.stem: path for path in setting.files}
@@ -146,7 +146,7 @@ def _inputs(result: dict[str, Any], setting: Setting) -> dict[str, str]:
     for name in dict.fromkeys(row["dataset"] for row in result["rows"] if "dataset" in row):
         places = [folder / f"{name}.npz" for folder in folders(setting.data_dir).values()]
         found += [path for path in [own.get(name), *places] if path and path.is_file()][:1]
-    return Digests(found).get()
+    return digests(found)
 
 
 def _check_as_authors(name: str) -> None:

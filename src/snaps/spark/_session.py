@@ -26,8 +26,7 @@ from snaps._checks import shown
 from snaps._checks.features import check_features
 from snaps._errors import SnapsError, require
 from snaps._files import unreadable
-from snaps._folder_files import read_features
-from snaps._manifest import FEATURE_FILES
+from snaps._folder_files import FEATURE_FILES, read_features
 from snaps._parquet import Columns, is_text
 from snaps.spark._told import reason
 
