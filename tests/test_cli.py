@@ -422,7 +422,7 @@ def test_sets_are_for_all_but_calib_and_tune_without_role_test(here, run):
     roles = roles_of(calib=CALIB, tune=range(30, 40), valid=[40], train=[41])
     small.write(here / "g", roles=roles)
     told = "2 of the sets are for nodes with role train or valid"
-    note = f"snaps: note: {told}: the guarantee does not speak of them\n"
+    note = f"snaps: note: {told}: the guarantee does not apply to them\n"
     report = predict(run, note=note)
     assert list(read_sets()) == NAMES[40:].tolist()
     assert report["labelled"] == 18  # a set for each, but no coverage from training nodes
@@ -898,7 +898,7 @@ def test_our_own_mistakes(here, run, monkeypatch, debug):
     def read_files(*arguments, **options):
         raise RuntimeError("an error\nof two lines")
 
-    monkeypatch.setattr("snaps.folder.read_files", read_files)
+    monkeypatch.setattr("snaps.cli._calibration.read_files", read_files)
     code, out, err = run(*PREDICT, *["--debug"] * debug)
     last = "snaps: unexpected RuntimeError: an error of two lines (--debug shows details)\n"
     assert (code, out) == (1, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Mapping
@@ -45,6 +46,32 @@ def read_feature_file(path: Path, num_nodes: int) -> tuple[Any, str]:
         raise SnapsError(f"'{path}' must hold 'x' or 'x_data', 'x_indices', 'x_indptr', 'x_shape'")
     _check_rows(features.shape, path, num_nodes)
     return features, mark
+
+
+def feature_sizes(path: Path) -> tuple[int, int, int]:
+    """What features in a file take of memory, which are not read for this.
+
+    Their bytes as read and as floats, their columns, and the bytes that turning another sparse
+    format into rows takes: SciPy does it by way of arrays as large.
+    """
+    if path.suffix == ".npy":
+        array = read_npy(path)
+        return array.size * float_bytes(array.dtype), array.shape[-1] if array.ndim else 0, 0
+    with open_npz(path) as arrays:
+        if "x" in arrays and "format" not in arrays:
+            kind, ends = arrays.header("x")
+            return math.prod(ends) * float_bytes(kind), ends[-1] if ends else 0, 0
+        size = sum(arrays.sizes.values())
+        rows = "format" not in arrays or arrays["format"].tolist() in ("csr", b"csr")
+        shape = arrays.get("shape" if "format" in arrays else "x_shape", np.empty(0))
+    columns = int(shape.flat[-1]) if shape.size and shape.dtype.kind in "iu" else 0
+    return size, columns, 0 if rows else 2 * size
+
+
+def float_bytes(kind: np.dtype) -> int:
+    """Bytes of a number as it is read, and of the float that it becomes."""
+    floats = np.promote_types(kind, np.float32)
+    return floats.itemsize + (0 if floats == kind else kind.itemsize)
 
 
 def _check_rows(shape: tuple[int, ...], path: Path, num_nodes: int) -> None:

@@ -72,10 +72,10 @@ def check_working_directory() -> None:
 def check_apart(outputs: Mapping[str, Any], inputs: Iterable[Path]) -> None:
     """Files to be written, by the option that names them, must be no inputs and not one another."""
     places: dict[str, Path] = {}
+    wholes = [Path(os.path.realpath(path)) for path in inputs]
     for name, path in outputs.items():
         target = _resolved(path)
-        for other in inputs:
-            whole = _resolved(other)
+        for whole in wholes:
             if target == whole or whole in target.parents or _same_file(target, whole):
                 raise SnapsError(f"'{name}' must not be an input, got '{path}'")
         for option, taken in places.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -136,11 +137,16 @@ class Columns:
         cost = [_TEXT if is_text(self.types[name]) else _NUMBER for name in names]
         self._refuse(names, self._rows * sum(cost))
 
+    @cached_property
+    def _limit(self) -> float:
+        return machine_memory()
+
     def _refuse(self, names: list[str], needed: int) -> None:
-        if needed > (limit := machine_memory()):
+        if needed > self._limit:
             raise NotEnoughMemory(
                 f"cannot read '{self.path}': {' and '.join(names)} in {self._rows} rows take "
-                f"{needed / 1e9:.1f} GB of memory or more, and this machine has {limit / 1e9:.1f}"
+                f"{needed / 1e9:.1f} GB of memory or more, and this machine has "
+                f"{self._limit / 1e9:.1f}"
             )
 
     def _table(self, names: list[str]) -> Any:
