@@ -24,7 +24,8 @@ from benchmarks import limits, made
 from benchmarks.made import PRODUCTS, Shape
 from snaps._kernels.aggregation import neighbour_mean
 from snaps._runtime.threads import num_threads
-from snaps.cli._resources import needed, peak_memory
+from snaps.cli import _resources
+from snaps.cli._resources import peak_memory
 from snaps.folder import read_folder
 
 Row = dict[str, float | str]
@@ -32,6 +33,7 @@ ROWS, COLUMNS = 512, 640  # of a tile that stays in the cache
 PART = 10  # the bare product is timed on one of so many rows
 SMALL, FULL = (10_000, 20_000, 40_000), (250_000, 750_000, 2_449_029)
 M = 80_000
+SAMPLED = snaps.SNAPS(candidates=M)
 PAPERS = Shape(111_059_956, 1_615_685_872, 128, 172)
 
 
@@ -269,11 +271,11 @@ def _splits(folder: Path) -> Row:
 def capacity() -> list[Row]:
     """How many nodes of Products' shape a machine takes, by the formula of `snaps predict`."""
 
-    def most(limit: float, mapped: bool, **options: Any) -> float:
+    def most(limit: float, mapped: bool, method: Any) -> float:
         low, high = 0, 10**10
         while high - low > 1000:
             middle = (low + high) // 2
-            fits = _memory(PRODUCTS.scaled(middle), **options)[mapped] <= limit
+            fits = _memory(PRODUCTS.scaled(middle), method)[mapped] <= limit
             low, high = (middle, high) if fits else (low, middle)
         return low / 1e6
 
@@ -283,11 +285,11 @@ def capacity() -> list[Row]:
         rows.append(
             {
                 "machine": f"{size} GB",
-                "SNAPS, M nodes": most(limit, False, everyone=False),
-                "SNAPS, mapped": most(limit, True, everyone=False),
-                "all nodes, M": most(limit, False),
-                "all nodes, mapped": most(limit, True),
-                "Pooled, mapped": most(limit, True, pooled=True),
+                "SNAPS, M nodes": most(limit, False, SAMPLED),
+                "SNAPS, mapped": most(limit, True, SAMPLED),
+                "all nodes, M": most(limit, False, snaps.SNAPS()),
+                "all nodes, mapped": most(limit, True, snaps.SNAPS()),
+                "Pooled, mapped": most(limit, True, snaps.Pooled()),
             }
         )
     return rows
@@ -297,8 +299,8 @@ def examples() -> list[Row]:
     """What known graphs take, by the same formula."""
     rows: list[Row] = []
     for name, shape in {"Arxiv": made.ARXIV, "Products": PRODUCTS, "papers100M": PAPERS}.items():
-        whole, least = _memory(shape, everyone=False)
-        all_whole, all_least = _memory(shape)
+        whole, least = _memory(shape, SAMPLED)
+        all_whole, all_least = _memory(shape, snaps.SNAPS())
         rows.append(
             {
                 "graph": name,
@@ -312,8 +314,10 @@ def examples() -> list[Row]:
     return rows
 
 
-def _memory(shape: Shape, **options: Any) -> tuple[int, int]:
-    return needed(shape.nodes, shape.edges, shape.classes, shape.features, 20, **options)
+def _memory(shape: Shape, method: Any) -> tuple[int, int]:
+    features = 4 * shape.nodes * shape.features
+    needs = _resources.Shape(shape.nodes, shape.edges, shape.classes, features, shape.features)
+    return _resources.needed(needs, method)
 
 
 def tables(full: bool, folder: Path | None = None) -> Iterator[tuple[str, Callable[[], list[Row]]]]:

@@ -35,7 +35,7 @@ COMMON = ["--alpha", "0.2", "--k", "5"]
 KILLED = (-signal.SIGKILL, -signal.SIGHUP, 128 + signal.SIGHUP)
 # Which link, rename or removal a child dies instead of: a file that replaces one takes four.
 INSTEAD = (0, 4, 2, 1, 8, 5)
-REFUSED = 4  # the exit code of a child whose folder is not as its manifest says
+REFUSED = 4  # the exit code of a child whose folder has no nodes, or files of two graphs
 
 
 def child(work: Callable[[], object], renames: int | None = None) -> int:
@@ -55,7 +55,8 @@ def child(work: Callable[[], object], renames: int | None = None) -> int:
     except SystemExit as ended:
         code = int(ended.code or 0)
     except snaps.SnapsError as error:
-        code = REFUSED if "manifest.json" in str(error) else 3
+        half = "nodes.parquet': no such file", "must hold files that were written together"
+        code = REFUSED if any(reason in str(error) for reason in half) else 3
     finally:
         os._exit(code)
 

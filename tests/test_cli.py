@@ -93,7 +93,7 @@ def test_demo_as_a_program(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert all(name in done.stdout for name in ("APS", "RAPS", "DAPS", "SNAPS", "coverage"))
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    graph = ("nodes.parquet", "edges.parquet", "features.npz", "manifest.json")
+    graph = ("nodes.parquet", "edges.parquet", "features.npz")
     assert written == {
         "d/demo.png",
         "d/report.html",
@@ -124,11 +124,11 @@ INTERRUPTED = """
 import os, signal, time
 import snaps.cli, snaps.folder
 
-def read_folder(folder, **options):
+def read_files(*arguments, **options):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(60)
 
-snaps.folder.read_sorted = read_folder
+snaps.folder.read_files = read_files
 snaps.cli.main(["predict", "g", "--out", "sets.parquet"])
 """
 
@@ -486,7 +486,6 @@ def test_ids_that_are_numbers_and_part_files(here, run):
     ids = np.arange(NUM_NODES) * 10
     graph = small.graph(ids=ids)
     write_folder(here / "g", graph, PROBS, LABELS, small.ROLES)
-    (here / "g" / "manifest.json").unlink()
     for name in ("nodes", "edges"):
         path = here / "g" / f"{name}.parquet"
         table = pq.read_table(path)
@@ -896,10 +895,10 @@ def test_an_unknown_option_is_met_with_the_nearest(here, run):
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_our_own_mistakes(here, run, monkeypatch, debug):
-    def read_folder(folder, **options):
+    def read_files(*arguments, **options):
         raise RuntimeError("an error\nof two lines")
 
-    monkeypatch.setattr("snaps.folder.read_sorted", read_folder)
+    monkeypatch.setattr("snaps.cli._calibration.read_files", read_files)
     code, out, err = run(*PREDICT, *["--debug"] * debug)
     last = "snaps: unexpected RuntimeError: an error of two lines (--debug shows details)\n"
     assert (code, out) == (1, "")

@@ -153,7 +153,7 @@ from pathlib import Path
 import matplotlib.font_manager
 import numpy as np
 import snaps
-from snaps.cli._demo import draw
+from snaps.cli.demo import draw
 from snaps.folder import write_folder
 
 probs = np.random.default_rng(0).dirichlet(np.ones(4), 20000)

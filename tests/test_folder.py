@@ -584,7 +584,7 @@ def test_a_feature_file_that_is_truncated_while_it_is_read(tmp_path, monkeypatch
 
     np.save(path, small.FEATURES)
     monkeypatch.setattr(_feature_files, "read_npy", truncated)
-    assert refusal(tmp_path) == "'g/features.npy' must not change while it is read: read it again"
+    assert refusal(tmp_path) == "'g' must not change while it is read: read it again"
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -1038,10 +1038,7 @@ def test_files_of_csv_that_are_wrong(tmp_path):
     assert refusal(tmp_path) == "'g' must have one of nodes.parquet and nodes.csv, got both"
 
 
-# ---- The manifest --------------------------------------------------------------------------------
-
-REMEDY = "delete manifest.json if the change is meant, or write the folder again with "
-REMEDY += "snaps.folder.write_folder"
+# ---- Files that belong together ------------------------------------------------------------------
 
 
 def two_folders(tmp_path, features=None):
@@ -1053,6 +1050,12 @@ def two_folders(tmp_path, features=None):
     return tmp_path / "one", tmp_path / "two"
 
 
+def refused_as_mixed(folder, name):
+    told = f"'{folder}' must hold files that were written together, got '{name}' of another graph"
+    for read in (read_folder, snaps.Graph.from_parquet):
+        assert small.complaint(read, folder) == f"{told} than 'nodes.parquet'"
+
+
 @pytest.mark.parametrize("name", ["nodes.parquet", "edges.parquet", "features.npz"])
 def test_a_folder_replaced_half_way_is_refused(tmp_path, name):
     """Whoever stops between two files leaves the edges of one graph and the labels of another."""
@@ -1061,32 +1064,54 @@ def test_a_folder_replaced_half_way_is_refused(tmp_path, name):
         write_folder(two, snaps.Graph(None, sp.eye_array(60, format="csr"), ids=NAMES), PROBS)
     read_folder(one)
     shutil.copy(two / name, one / name)
-    told = f"'{one}' must be as its manifest.json says, but '{name}' was replaced or changed"
-    for read in (read_folder, snaps.Graph.from_parquet):
-        assert small.complaint(read, one) == f"{told}: {REMEDY}"
-    (one / "manifest.json").unlink()
-    if name != "features.npz":
-        read_folder(one)
+    refused_as_mixed(one, "features.npz" if name == "features.npz" else "edges.parquet")
 
 
-@pytest.mark.parametrize("renames", range(4))
-def test_a_folder_written_half_way_is_refused(tmp_path, monkeypatch, renames):
-    """Whatever has its name already, a graph is not read without its features."""
+@pytest.mark.parametrize("old", ["none", "ours", "from elsewhere"])
+@pytest.mark.parametrize("steps", range(6))
+def test_a_folder_written_half_way_is_refused(tmp_path, monkeypatch, steps, old):
+    """Whatever has its name already, an old folder is whole or cannot be read."""
     graph = snaps.Graph(small.EDGES, sp.csr_array(small.FEATURES), 60)
-    left = iter(range(renames))
+    if old != "none":
+        small.write(tmp_path)
+    if old == "from elsewhere":  # pandas knows nothing of what snaps writes in its files
+        for name in ("nodes", "edges"):
+            path = tmp_path / f"{name}.parquet"
+            pd.read_parquet(path).to_parquet(path)
+    left = iter(range(steps))
 
     def counted(real, *arguments, **options):
         if next(left, None) is None:
             raise KeyboardInterrupt
         real(*arguments, **options)
 
-    for name in ("link", "replace"):  # a new file gets its name by one of them
+    # A new file gets its name by one of the first two; what is old goes by the last.
+    for name in ("link", "replace", "unlink"):
         monkeypatch.setattr(os, name, partial(counted, getattr(os, name)))
-    with pytest.raises(KeyboardInterrupt):
+    try:
         write_folder(tmp_path, graph, PROBS)
+        interrupted = False
+    except KeyboardInterrupt:
+        interrupted = True
     monkeypatch.undo()
-    assert len(list(tmp_path.iterdir())) == renames
-    small.complaint(read_folder, tmp_path)
+    assert interrupted or steps >= 3
+    if not interrupted:
+        assert read_folder(tmp_path).graph.features.nnz == graph.features.nnz
+    elif old != "none" and steps == 0:
+        assert read_folder(tmp_path).labels.tolist() == LABELS.tolist()
+    else:
+        told = f"cannot read '{tmp_path}/nodes.parquet': no such file"
+        assert small.complaint(read_folder, tmp_path) == told
+
+
+def test_nodes_that_are_a_link_or_private_stay_so(tmp_path):
+    folder, far = small.write(tmp_path / "g"), tmp_path / "far.parquet"
+    (folder / "nodes.parquet").rename(far)
+    far.chmod(0o600)
+    (folder / "nodes.parquet").symlink_to(far)
+    small.write(folder, labels=2 - LABELS)
+    assert (folder / "nodes.parquet").is_symlink() and far.stat().st_mode & 0o777 == 0o600
+    assert read_folder(folder).labels.tolist() == (2 - LABELS).tolist()
 
 
 def test_labels_of_the_same_size_are_other_labels(tmp_path):
@@ -1097,7 +1122,7 @@ def test_labels_of_the_same_size_are_other_labels(tmp_path):
     one, two = (tmp_path / name / "nodes.parquet" for name in ("one", "two"))
     assert one.stat().st_size == two.stat().st_size
     shutil.copy(two, one)
-    assert "'nodes.parquet' was replaced" in small.complaint(read_folder, tmp_path / "one")
+    refused_as_mixed(tmp_path / "one", "edges.parquet")
 
 
 def test_features_of_the_same_size_are_other_features(tmp_path):
@@ -1111,35 +1136,38 @@ def test_features_of_the_same_size_are_other_features(tmp_path):
         if one.stat().st_size == two.stat().st_size:
             break
     shutil.copy(two, one)
-    assert "'features.npz' was replaced" in small.complaint(read_folder, tmp_path / "one")
+    refused_as_mixed(tmp_path / "one", "features.npz")
 
 
 def test_files_that_come_and_go(tmp_path):
     one, _ = two_folders(tmp_path, sp.csr_array(small.FEATURES))
-    prefix = f"'{one}' must be as its manifest.json says, but "
     whole = (one / "features.npz").read_bytes()
     (one / "features.npz").unlink()
-    assert small.complaint(read_folder, one) == f"{prefix}'features.npz' is missing: {REMEDY}"
+    told = f"'{one}' must hold the features.npz that belongs to 'nodes.parquet'"
+    assert small.complaint(read_folder, one) == told
     (one / "features.npz").write_bytes(whole)
     np.save(one / "features.npy", small.FEATURES)
-    told = "'features.npy' was not written with the others"
-    assert small.complaint(read_folder, one) == f"{prefix}{told}: {REMEDY}"
-    (one / "features.npy").unlink()
+    told = f"'{one}' must have features in one place, got features.npz and features.npy"
+    assert small.complaint(read_folder, one) == told
+    (one / "features.npz").unlink()
+    assert (read_folder(one).graph.features == small.FEATURES).all()
     (one / "notes.txt").write_text("what is not listed is left alone")
+    (one / "manifest.json").write_text("what older folders have is left alone, too")
     read_folder(one)
-    for text in ("", "[]", "{}", '{"files": 3}', '{"files": {"../x": null, "nodes.parquet": 1}}'):
-        (one / "manifest.json").write_text(text)
-        assert REMEDY in small.complaint(read_folder, one)
 
 
-def test_a_file_that_pandas_wrote_again(tmp_path):
+@pytest.mark.parametrize("name", ["nodes", "edges"])
+def test_a_file_that_pandas_wrote_again(tmp_path, name):
+    """Who changes a file means it: what others write carries no mark."""
     one, _ = two_folders(tmp_path)
-    nodes = pd.read_parquet(one / "nodes.parquet")
-    nodes.loc[3, "label"] = 2 - nodes.loc[3, "label"]
-    nodes.to_parquet(one / "nodes.parquet")
-    assert small.complaint(read_folder, one).endswith(f"was replaced or changed: {REMEDY}")
-    (one / "manifest.json").unlink()
-    assert (read_folder(one).labels == nodes["label"]).all()
+    table = pd.read_parquet(one / f"{name}.parquet")
+    if name == "nodes":
+        table.loc[3, "label"] = 2 - table.loc[3, "label"]
+        table.to_parquet(one / "nodes.parquet")
+        assert (read_folder(one).labels == table["label"]).all()
+    else:
+        table[1:].to_parquet(one / "edges.parquet")
+        assert read_folder(one).graph.num_edges == len(table) - 1
 
 
 def test_the_same_folder_has_the_same_bytes(tmp_path):
@@ -1151,7 +1179,7 @@ def test_the_same_folder_has_the_same_bytes(tmp_path):
 
 def test_a_folder_that_changes_while_it_is_read(tmp_path, monkeypatch):
     one, two = two_folders(tmp_path)
-    read = snaps.Graph.from_parquet
+    read = snaps.folder.graph_from_files
 
     def replaced(*arguments, **options):
         graph = read(*arguments, **options)
@@ -1159,7 +1187,7 @@ def test_a_folder_that_changes_while_it_is_read(tmp_path, monkeypatch):
             shutil.copy(path, one / path.name)
         return graph
 
-    monkeypatch.setattr(snaps.Graph, "from_parquet", replaced)
+    monkeypatch.setattr(snaps.folder, "graph_from_files", replaced)
     told = f"'{one}' must not change while it is read: read it again"
     assert small.complaint(read_folder, one) == told
     monkeypatch.undo()

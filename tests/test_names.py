@@ -343,7 +343,6 @@ def write_month(papers, name, columns, rename=str, label=True):
     table = table.select([*others, *(f"p_{y}" for y in columns)])
     table = table.rename_columns([*others, *(f"p_{rename(y)}" for y in columns)])
     pq.write_table(table, path)
-    (Path(name) / "manifest.json").unlink()
 
 
 def read_sets(path):

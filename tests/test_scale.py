@@ -21,9 +21,10 @@ from snaps._kernels.linking import link
 from snaps._runtime.progress import recorded, stage
 from snaps._runtime.threads import limit_threads
 from snaps.cli import main
-from snaps.cli._resources import needs, read_size, shown_size
+from snaps.cli._resources import needed, read_size, shape_of, shown_size
 from snaps.datasets import make_graph
 from snaps.folder import read_folder, write_folder
+from snaps.io.folders import open_folder
 from snaps.models import smoothed_regression
 from snaps.predictor.estimator import method_of
 from snaps.scoring import context as _context
@@ -56,6 +57,12 @@ def in_blocks(monkeypatch):
     """All tables are large, and blocks hold few rows."""
     monkeypatch.setattr(memory, "LARGE", 1)
     monkeypatch.setattr(memory, "BLOCK", 1 << 12)
+
+
+def needs(folder, estimator, **options):
+    """Bytes that a prediction from a folder is said to take, in memory and mapped."""
+    with open_folder(folder) as files:
+        return needed(shape_of(files, **options), estimator)
 
 
 def calibrated(method, data):
@@ -200,7 +207,6 @@ def folder(tmp_path, monkeypatch, data):
     roles = np.full(N, "test", "U5")
     roles[known], roles[calib] = "valid", "calib"
     write_folder(tmp_path / "g", made.graph, probs, made.labels, roles)
-    (tmp_path / "g" / "manifest.json").unlink()
     for name in ("nodes", "edges"):
         path = tmp_path / "g" / f"{name}.parquet"
         pq.write_table(pq.read_table(path), path, row_group_size=100)
@@ -258,7 +264,7 @@ def test_a_full_disk_is_no_fault_of_a_matrix(full_disk, tmp_path):
 
 
 def test_a_full_disk_is_told_in_a_line(folder, full_disk, monkeypatch, capsys):
-    monkeypatch.setattr("snaps.cli._resources.needs", lambda *_, **__: (2**60, 0))
+    monkeypatch.setattr("snaps.cli._resources.needed", lambda *_: (2**60, 0))
     assert predict("--out", "x.parquet", "--memory", "2GB") == 2
     told = capsys.readouterr().err
     assert told.startswith("snaps: error: cannot write ") and told.count("\n") == 1
@@ -271,7 +277,7 @@ def test_who_is_killed_leaves_nothing_behind(folder):
         "import os, signal, sys, snaps._runtime.memory as m\n"
         "import snaps.cli._resources as r\n"
         "from snaps.sets import PredictionSets\n"
-        "m.BLOCK = 4096; r.needs = lambda *_, **__: (2**60, 0)\n"
+        "m.BLOCK = 4096; r.needed = lambda *_: (2**60, 0)\n"
         "PredictionSets.write = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from snaps.cli import main\n"
         "main(['predict', 'g', '--out', 'x.parquet', '--memory', '2GB'])\n"
@@ -376,7 +382,6 @@ def test_nodes_with_names_are_read_in_batches(tmp_path, data):
     path = tmp_path / "edges.parquet"
     edges = pq.read_table(path)
     pq.write_table(edges, path, row_group_size=100)
-    (tmp_path / "manifest.json").unlink()
     assert (read_folder(tmp_path).graph.adjacency != adjacency).nnz == 0
     for wrong, rule in (
         ("nobody", "must name nodes of the graph, got nobody"),
@@ -481,6 +486,76 @@ def test_sparse_features_are_mapped(tmp_path, monkeypatch, lone):
     assert whole - least > 2 * 12 * table.nnz
     sp.save_npz("g/features.npz", table.tocsc(), compressed=False)
     assert needs(tmp_path / "g", snaps.SNAPS(candidates=10))[1] - least > 12 * table.nnz
+
+
+# Runs `snaps predict` and prints the most anonymous memory and the most memory of the process.
+PREDICTING = """
+import re, sys, threading, time
+import snaps.cli._resources as resources
+from snaps.cli import main
+def held(name):
+    with open("/proc/self/status") as file:
+        return 1024 * int(re.search(name + r":\\s*(\\d+)", file.read())[1])
+most, done = [], threading.Event()
+def watch():
+    while not done.is_set():
+        most.append(held("RssAnon"))
+        time.sleep(0.002)
+threading.Thread(target=watch, daemon=True).start()
+if sys.argv[1] == "mapped":
+    resources.needed = lambda *_: (2**60, 0)
+try:
+    main(["predict", "g", "--out", "x.csv", "--memory", "900GB", *sys.argv[2:]])
+except SystemExit as end:
+    done.set()
+    assert not end.code
+print(max(most), held("VmHWM"))
+"""
+
+
+def predicted_within(how, *options):
+    """The memory that predicting takes, with large tables mapped or not."""
+    command = [sys.executable, "-c", PREDICTING, how, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    anonymous, whole = map(int, done.stdout.split()[-2:])
+    return anonymous if how == "mapped" else whole
+
+
+# Folders of (nodes, edges, classes, columns of features), each heavy in a line of docs/scale.md.
+HEAVY = {
+    "graph": (200_000, 3_000_000, 2, 2, snaps.SplitConformal(), ["--method", "split"]),
+    "classes": (50_000, 100, 200, 2, snaps.SplitConformal(), ["--method", "split"]),
+    "features": (40_000, 100, 2, 500, snaps.SNAPS(candidates=50), ["--candidates", "50"]),
+    "neighbours": (60_000, 100, 2, 4, snaps.SNAPS(k=100, candidates=200),
+                   ["--k", "100", "--candidates", "200"]),
+    "approximate": (80_000, 100, 2, 8, snaps.SNAPS(neighbours="approximate"),
+                    ["--neighbours", "approximate"]),
+    "pooled": (30_000, 30_000, 20, 16, snaps.Pooled(candidates=50),
+               ["--method", "pooled", "--candidates", "50"]),
+}  # fmt: skip
+
+
+@MEASURED
+@pytest.mark.parametrize("kind", HEAVY)
+def test_a_prediction_stays_within_its_bound(tmp_path, monkeypatch, kind):
+    """The bound of `--memory`, in memory and with large tables mapped."""
+    monkeypatch.chdir(tmp_path)
+    n, num_edges, num_classes, width, estimator, options = HEAVY[kind]
+    rng = np.random.default_rng(0)
+    roles = np.full(n, "test", object)
+    roles[:1000], roles[1000:2000] = "calib", "train"
+    columns = {
+        "probs": listed(rng.dirichlet(np.ones(num_classes), n)),
+        "features": listed(rng.random((n, width), np.float32)),
+        "label": rng.integers(num_classes, size=n),
+        "role": pa.array(roles),
+    }
+    write_plainly(columns, n, num_edges)
+    whole, least = needs(tmp_path / "g", estimator)
+    assert predicted_within("mapped", *options) < least
+    assert predicted_within("whole", *options) < whole
+    assert whole < 2 * 10**9  # which is not what would do for any graph
 
 
 @MEASURED
@@ -588,9 +663,9 @@ def test_mapped_tables_lie_where_a_link_leads(folder, tmp_path, monkeypatch):
     """The folder of a link need not be one that can be written to."""
     (tmp_path / "far").mkdir()
     os.symlink(tmp_path / "far" / "x.parquet", "link.parquet")
-    monkeypatch.setattr("snaps.cli._resources.needs", lambda *_, **__: (2**60, 0))
+    monkeypatch.setattr("snaps.cli._resources.needed", lambda *_: (2**60, 0))
     used = []
-    monkeypatch.setattr("snaps._runtime.memory.place_tables", used.append)
+    monkeypatch.setattr("snaps.cli._calibration.place_tables", used.append)
     assert predict("--out", "link.parquet", "--memory", "2GB") == 0
     assert used == [str(tmp_path / "far")] and os.listdir(tmp_path / "far") == ["x.parquet"]
 

@@ -416,7 +416,6 @@ def test_rows_that_change_from_one_reading_to_the_next(spark, folder):
 def parts(path, change):
     """A Parquet file as a folder of two part files, the second of them changed."""
     table = pq.read_table(path)
-    (path.parent / "manifest.json").unlink(missing_ok=True)
     path.unlink()
     path.mkdir()
     half = len(table) // 2
@@ -634,7 +633,6 @@ def test_a_java_that_cannot_start_spark_is_told(tmp_path):
 def test_features_beside_the_nodes_are_the_floats_of_the_local_engine(spark, tmp_path, kind, file):
     """Spark has neither half precision nor unsigned integers, and one byte order."""
     write(tmp_path, bare=True)
-    (tmp_path / "manifest.json").unlink()
     table = (np.random.default_rng(0).random((NUM_NODES, 5)) * 3).astype(kind)
     np.save(tmp_path / file, table) if file == "features.npy" else np.savez(
         tmp_path / file, x=table
@@ -659,7 +657,6 @@ def test_features_beside_the_nodes_are_the_floats_of_the_local_engine(spark, tmp
 def test_partitions_are_of_the_types_of_the_local_engine(spark, tmp_path, names, kind):
     """Spark takes 1.5 for a number and 2026-01-01 for a date, and 01 and 1 for one label."""
     write(tmp_path)
-    (tmp_path / "manifest.json").unlink()
     nodes = pq.read_table(tmp_path / "nodes.parquet")
     (tmp_path / "nodes.parquet").unlink()
     labels = np.array(nodes.column("label").to_pylist())
@@ -677,7 +674,6 @@ def test_partitions_are_of_the_types_of_the_local_engine(spark, tmp_path, names,
 
 def test_part_files_in_folders_that_say_nothing(spark, tmp_path):
     write(tmp_path)
-    (tmp_path / "manifest.json").unlink()
     nodes = pq.read_table(tmp_path / "nodes.parquet")
     (tmp_path / "nodes.parquet").unlink()
     for name, rows in (("a", nodes[:300]), ("b", nodes[300:])):
@@ -818,7 +814,6 @@ def test_partitions_and_classes_that_contradict_the_files(folder, tmp_path, caps
 
     place = tmp_path / "g"
     shutil.copytree(folder, place)
-    (place / "manifest.json").unlink(missing_ok=True)
     table = pq.read_table(place / "nodes.parquet")
     (place / "nodes.parquet").unlink()
     (place / "nodes.parquet" / "role=train").mkdir(parents=True)

@@ -251,9 +251,6 @@ def test_json_that_is_nested_deeply(tmp_path, text):
     (tmp_path / "cora_ml.json").write_text(text)
     told = complaint(known_sha256, DATASETS["cora_ml"], tmp_path / "cora_ml.npz")
     assert told == f"'{tmp_path}/cora_ml.json' must be a JSON record with a 'sha256'"
-    folder = small.write(tmp_path / "g")
-    (folder / "manifest.json").write_text(text)
-    assert "manifest.json' must be a manifest that snaps wrote" in complaint(read_folder, folder)
 
 
 # ---- Other arrays than are due -------------------------------------------------------------------

@@ -72,14 +72,15 @@ def reproduce(
     import os
     import sys
 
+    from snaps.reproduce import render
+    from snaps.reproduce.catalogue import find
+    from snaps.reproduce.runner import Setting
+    from snaps.reproduce.store import Store
+
     from snaps._checks import check_integer, check_seed
-    from snaps.cli._provenance import provenance
+    from snaps.cli._show import provenance
     from snaps.errors import SnapsError
     from snaps.io.files import check_working_directory
-    from snaps_lab.reproduce import render
-    from snaps_lab.reproduce.catalogue import find
-    from snaps_lab.reproduce.runner import Setting
-    from snaps_lab.reproduce.store import Store
 
     check_working_directory()  # torch would end the process
     wanted = list(EXPERIMENTS) if table == "all" else [table]
@@ -138,15 +139,16 @@ def reproduce(
 
 def _inputs(result: dict[str, Any], setting: Setting) -> dict[str, str]:
     """Digests of the files that the rows of a table are about."""
-    from snaps.cli._provenance import Digests
-    from snaps.datasets.load import folders
+    from snaps.datasets.files import folders
+
+    from snaps.io.folders import digests
 
     own = {path.stem: path for path in setting.files}
     found = []
     for name in dict.fromkeys(row["dataset"] for row in result["rows"] if "dataset" in row):
         places = [folder / f"{name}.npz" for folder in folders(setting.data_dir).values()]
         found += [path for path in [own.get(name), *places] if path and path.is_file()][:1]
-    return Digests(found).get()
+    return digests(found)
 
 
 def _check_as_authors(name: str) -> None:

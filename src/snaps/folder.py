@@ -25,15 +25,14 @@ features.npz               instead of the column, rows in the order of the nodes
                            ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; or what
                            ``scipy.sparse.save_npz`` writes
 features.npy               or a dense table
-manifest.json              written by `write_folder`: which files belong together; who changes
-                           one by hand deletes it
 =========================  ========================================================================
 
-Features in two places are refused.
+Features in two places are refused, and so are files that `write_folder` wrote for two graphs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -44,16 +43,23 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps import _manifest
 from snaps._checks import check_path, shown, to_numpy
 from snaps._checks.classes import check_classes, encode_labels, plain_labels
 from snaps._checks.ids import check_ids
 from snaps._checks.named import PREFIX, align, align_table, as_names, class_order
 from snaps._runtime.memory import filled
 from snaps.errors import SnapsError
-from snaps.graph import Graph
-from snaps.io.files import atomic_path, pack_npz
-from snaps.io.folders import check_folder, open_nodes
+from snaps.graph import Graph, graph_from_files
+from snaps.io.files import atomic_path, check_writable, pack_npz
+from snaps.io.folders import (
+    CSV_FILES,
+    FEATURE_FILES,
+    FEATURES,
+    MARK,
+    GraphFiles,
+    check_folder,
+    open_folder,
+)
 from snaps.io.parquet import Columns, is_text, null_mask, texts
 
 __all__ = ["Folder", "read_folder", "write_folder"]
@@ -169,21 +175,15 @@ def read_folder(
     listed = isinstance(columns, (list, tuple))
     if not listed or not all(isinstance(name, str) for name in columns):
         raise SnapsError(f"'columns' must be a list of column names, got {shown(columns)}")
-    with _manifest.steady(root):
-        return _read_folder(root, columns, options)
+    with open_folder(root) as files:
+        return read_files(files, columns, **options)
 
 
-def read_sorted(folder: Path, *, columns: Sequence[str], **options: Any) -> Folder:
-    """The same with classes that columns name in sorted order, whatever that of the file is."""
-    with _manifest.steady(folder):
-        return _read_folder(folder, columns, options, in_order=True)
-
-
-def _read_folder(
-    root: Path, columns: Sequence[str], options: Mapping[str, Any], in_order: bool = False
+def read_files(
+    files: GraphFiles, columns: Sequence[str] = (), *, in_order: bool = False, **options: Any
 ) -> Folder:
-    graph = Graph.from_parquet(root, **options)
-    nodes = open_nodes(root)
+    """Read an opened folder; with `in_order`, classes that columns name are sorted."""
+    graph, nodes = graph_from_files(files, **options), files.nodes
     labels, missing = _labels(nodes, graph.num_nodes)
     classes, texts = None, list[str]()
     named = [c for c in nodes.types if c.startswith(PREFIX)]
@@ -235,12 +235,12 @@ def write_folder(
     >>> graph = Graph([[0], [1]], ids=["ann", "bob"])
     >>> write_folder("pair", graph, [[0.9, 0.1], [0.3, 0.7]], ["cat", ""], classes=["cat", "dog"])
     >>> sorted(os.listdir("pair"))
-    ['edges.parquet', 'manifest.json', 'nodes.parquet']
+    ['edges.parquet', 'nodes.parquet']
     """
     import pyarrow as pa
 
     root = check_path(folder, "folder")
-    for name in _manifest.CSV_FILES:
+    for name in CSV_FILES:
         if os.path.exists(root / name):
             raise SnapsError(f"'folder' must hold no {name}, which is no part of what is written")
     if not isinstance(graph, Graph):
@@ -291,29 +291,40 @@ def _write(root: Path, nodes: dict[str, Any], edges: dict[str, Any], features: A
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SnapsError(f"cannot write {shown(str(root))}: {error.strerror}") from error
-    written: dict[str, Path] = {}
-    with ExitStack() as files:
+    tables, arrays = [pa.table(nodes), pa.table(edges)], dict[str, np.ndarray]()
+    if features is not None:
+        arrays = {f"x_{part}": getattr(features, part) for part in ("data", "indices", "indptr")}
+        arrays["x_shape"] = np.array(features.shape)
+    mark, beside = _mark(tables, arrays), FEATURE_FILES[0]
+    metadata = {MARK: mark} | ({FEATURES: beside} if arrays else {})
+    nodes_table, edges_table = (table.replace_schema_metadata(metadata) for table in tables)
+    last = root / "nodes.parquet"
+    with atomic_path(last) as path:
+        pq.write_table(nodes_table, path, write_page_checksum=True)
+        with ExitStack() as others:
+            path = others.enter_context(atomic_path(root / "edges.parquet"))
+            pq.write_table(edges_table, path, write_page_checksum=True)
+            if arrays:
+                path = others.enter_context(atomic_path(root / beside))
+                pack_npz(path, arrays, compress=True, comment=mark)
+            # From here until the end nobody takes what is there for a folder.
+            check_writable(last).unlink(missing_ok=True)
+        for name in FEATURE_FILES:
+            if not (arrays and name == beside):
+                (root / name).unlink(missing_ok=True)  # of an older graph
 
-        def place(name: str) -> Path:
-            return files.enter_context(atomic_path(root / name))
 
-        if features is not None:
-            written["features.npz"] = place("features.npz")
-            arrays = {
-                f"x_{each}": getattr(features, each) for each in ("data", "indices", "indptr")
-            }
-            arrays["x_shape"] = np.array(features.shape)
-            pack_npz(written["features.npz"], arrays, compress=True)
-        for name, columns in (("edges.parquet", edges), ("nodes.parquet", nodes)):
-            written[name] = place(name)
-            table = pa.table(columns)
-            table = table.replace_schema_metadata(_manifest.column_checksums(table))
-            pq.write_table(table, written[name], write_page_checksum=True)
-        # Last in, first out: it has its name before the others, and so shows if one is missing.
-        place(_manifest.NAME).write_text(_manifest.as_text(written))
-    for name in _manifest.FEATURE_FILES:
-        if name not in written:
-            (root / name).unlink(missing_ok=True)  # of an older graph
+def _mark(tables: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """A digest of all that is written."""
+    digest = hashlib.blake2b(digest_size=16)
+    for table in tables:
+        digest.update(str(table.schema).encode())
+        for column in table.columns:
+            for buffer in (each for chunk in column.chunks for each in chunk.buffers() if each):
+                digest.update(buffer)
+    for array in arrays.values():
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _list_array(table: np.ndarray) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,6 @@ from snaps._checks import (
     check_integer,
     check_memory,
     has,
-    in_row,
     is_tensor,
     plainly,
     shown,
@@ -25,13 +24,13 @@ from snaps._checks import (
 )
 from snaps._checks.features import check_features, from_torch_sparse, is_torch_sparse
 from snaps._checks.ids import check_ids, locate
-from snaps._checks.matrices import check_matrix, scale_rows
+from snaps._checks.matrices import check_matrix, refuse_weights, scale_rows
 from snaps._checks.named import EDGE_COLUMNS, align_features, column_of, names_of
 from snaps._runtime.memory import filled
 from snaps._runtime.randomness import node_keys
 from snaps.errors import SnapsError
 from snaps.io.files import csr_from_arrays, features_from_arrays, open_npz
-from snaps.io.folders import read_graph
+from snaps.io.folders import GraphFiles, open_folder, read_graph
 
 MOST_NODES = 2**31 - 1
 # A graph whose edges alone tell the number of nodes may have so many, or so many an edge: one id
@@ -299,19 +298,23 @@ class Graph:
         >>> Graph.from_parquet("pair").ids
         array(['ann', 'bob'], dtype='<U3')
         """
-        parts, features, file = read_graph(folder, weighted=check_flag(weighted, "weighted"))
-        if weighted:
-            _refuse_weights(parts["edge_weights"], f"{file} column 'weight'", in_row)
-        graph = cls(**parts, weighted=weighted, **options)
-        if features is not None:
-            graph.features = check_features(features)  # not shared with the caller
-        return graph
+        with open_folder(folder) as files:
+            return graph_from_files(files, weighted=weighted, **options)
 
 
 def _own(table: Any, given: Any) -> Any:
     """Features that the caller cannot change; a file mapped into memory stays where it is."""
     shared = isinstance(table, np.ndarray) and (table is given or table.base is not None)
     return table.copy() if shared and not isinstance(given, np.memmap) else table
+
+
+def graph_from_files(files: GraphFiles, *, weighted: bool = False, **options: Any) -> Graph:
+    """Build a graph from an opened folder; see `Graph.from_parquet`."""
+    parts, features = read_graph(files, weighted=check_flag(weighted, "weighted"))
+    graph = Graph(**parts, weighted=weighted, **options)
+    if features is not None:
+        graph.features = check_features(features)  # nobody else has them
+    return graph
 
 
 def graph_from_arrays(arrays: Mapping[str, np.ndarray], path: Any, **options: Any) -> Graph:
@@ -454,18 +457,8 @@ def _check_weights(weights: np.ndarray, name: str) -> np.ndarray:
     if weights.size and weights.dtype.kind not in "fiub":
         raise SnapsError(f"'{name}' must hold numbers as weights, got {weights.dtype}")
     weights = weights.astype(np.float64)
-    _refuse_weights(weights, f"'{name}'", lambda edge: f"for edge {edge}")
+    refuse_weights(weights, f"'{name}'", lambda edge: f"for edge {edge}")
     return weights
-
-
-@calm
-def _refuse_weights(weights: np.ndarray, title: str, where: Callable[[int], str]) -> None:
-    """Complain of weights that are none; `where` names an edge."""
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if bad.size:
-        raise SnapsError(
-            f"{title} must be finite weights of at least 0, got {weights[bad[0]]} {where(bad[0])}"
-        )
 
 
 def _pyg_weights(data: Any) -> Any:

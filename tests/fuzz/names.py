@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import snaps
-from snaps.folder import read_sorted, write_folder
+from snaps.folder import read_files, write_folder
+from snaps.io.folders import open_folder
 
 N, K = 40, 4
 CALIB = np.arange(8, 28)
@@ -237,10 +238,10 @@ def by_folder(random: Random, method: Any, ids: np.ndarray, classes: np.ndarray)
         root = Path(place) / "g"
         labels = classes[given["labels"]]
         write_folder(root, graph, given["probs"], labels, classes=classes)
-        (root / "manifest.json").unlink()
         for name in ("nodes", "edges"):
             _shuffle(random, root / f"{name}.parquet")
-        found = read_sorted(root, columns=(), weighted=True)
+        with open_folder(root) as files:
+            found = read_files(files, in_order=True, weighted=True)
         calib = found.graph.index(ids[CALIB])
         other = method().calibrate(
             found.graph, found.probs, found.labels, calib, classes=found.classes

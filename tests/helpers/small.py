@@ -45,17 +45,15 @@ def calibrated(method=None, *, named=False, **options):
 
 
 def write(folder, *, labels=LABELS, roles=ROLES, **options):
-    """A graph folder with string ids, to be changed at will: it has no manifest."""
+    """A graph folder with string ids."""
     write_folder(folder, graph(ids=NAMES, **options), PROBS, labels, roles)
-    (Path(folder) / "manifest.json").unlink()
     return folder
 
 
 def change(folder, name, **columns):
     """Rewrite a file of a graph folder with other columns.
 
-    A column is given by its values, or a function of the old ones, or None to leave it out. The
-    manifest goes, as it must when a file is changed on purpose.
+    A column is given by its values, or a function of the old ones, or None to leave it out.
     """
     path = folder / f"{name}.parquet"
     old = pq.read_table(path)
@@ -63,7 +61,6 @@ def change(folder, name, **columns):
     for column, values in columns.items():
         new[column] = values(new[column].to_pylist()) if callable(values) else values
     pq.write_table(pa.table({k: v for k, v in new.items() if v is not None}), path)
-    (Path(folder) / "manifest.json").unlink(missing_ok=True)
 
 
 def can_be_nameless(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -158,3 +159,13 @@ def check_similarity(similarity: Any, num_nodes: int, name: str = "similarity") 
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=num_nodes))])
     kept = sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), matrix.shape)
     return scale_rows(kept)
+
+
+@calm
+def refuse_weights(weights: np.ndarray, title: str, where: Callable[[int], str]) -> None:
+    """Raise if a number is no weight; `where` names an edge."""
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if bad.size:
+        raise SnapsError(
+            f"{title} must be finite weights of at least 0, got {weights[bad[0]]} {where(bad[0])}"
+        )

@@ -1,27 +1,39 @@
-"""What several commands share: options, and how a folder becomes an estimator."""
+"""The options that commands share, each declared once, and the estimator that they describe."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-if TYPE_CHECKING:
-    import numpy as np
+from snaps.errors import SnapsError
 
-    from snaps.folder import Folder
+if TYPE_CHECKING:
     from snaps.predictor.estimator import Estimator
 
 
 class Method(StrEnum):
+    """The names of estimators, and what they are called on the command line."""
+
     SNAPS = "snaps"
-    POOLED = "pooled"
+    Pooled = "pooled"
     DAPS = "daps"
-    SPLIT = "split"
+    SplitConformal = "split"
+
+
+class Score(StrEnum):
+    """The names of scores, and what they are called on the command line."""
+
+    APS = "aps"
+    RAPS = "raps"
+    SAPS = "saps"
+    THR = "thr"
 
 
 class Neighbours(StrEnum):
@@ -30,405 +42,168 @@ class Neighbours(StrEnum):
     APPROXIMATE = "approximate"
 
 
-class Engine(StrEnum):
-    LOCAL = "local"
-    SPARK = "spark"
+def option(text: str, *names: str) -> Any:
+    """An option with its help text, and its names if it is called otherwise or is a flag."""
+    return typer.Option(*names, help=text)
 
 
-class ScoreName(StrEnum):
-    aps = "aps"
-    raps = "raps"
-    saps = "saps"
-    thr = "thr"
-
-
-FolderArgument = Annotated[
-    Path,
-    typer.Argument(help="Graph folder: nodes and edges in Parquet or CSV.", metavar="FOLDER"),
-]
-AlphaOption = Annotated[
-    float, typer.Option(help="Miscoverage: sets hold the truth 1 - alpha often.")
-]
-SeedOption = Annotated[int, typer.Option(help="Fixes every random draw.")]
-KOption = Annotated[int, typer.Option("--k", help="Number of similar nodes.")]
-NeighboursOption = Annotated[
-    Neighbours | None,
-    typer.Option(help="How similar nodes are found. Default: exactly where that takes seconds."),
-]
-RecallOption = Annotated[
+Alpha = Annotated[
     float | None,
-    typer.Option(help="Share of similar nodes that an approximate search is to find: 0.95."),
+    option("Miscoverage: sets contain the true label with probability 1 - alpha. Default: 0.05."),
 ]
-CandidatesOption = Annotated[
-    int | None, typer.Option(help="Find similar nodes among so many random ones, exactly.")
-]
-MemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Memory to stay within, such as 8GB: large tables then lie beside --out while it runs."
-    ),
-]
-LogitsOption = Annotated[bool, typer.Option("--logits", help="The column probs holds logits.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-MethodOption = Annotated[Method, typer.Option(help="How scores are corrected.")]
-ScoreOption = Annotated[
-    ScoreName | None, typer.Option(help="The basic score; default: aps, thr for pooled.")
-]
-WeightsOption = Annotated[
-    str | None, typer.Option(help="Fixed: 'lam,mu' for snaps, 'mu' for daps; or tune, minimum.")
-]
-ByClassOption = Annotated[
-    bool, typer.Option("--class-conditional", help="A threshold for each class.")
-]
-GroupOption = Annotated[
-    str | None,
-    typer.Option("--group-by", help="A threshold for each value of this column of the nodes."),
-]
-UsingOption = Annotated[
-    Path | None, typer.Option("--with", help="A predictor that 'snaps calibrate' wrote.")
-]
-MissingOption = Annotated[
-    str | None,
-    typer.Option(help="With --with: 'drop' goes on without calibration nodes that are gone."),
-]
-ThresholdOption = Annotated[
-    str | None,
-    typer.Option(help="With --with: 'keep' applies the threshold as it is to another graph."),
-]
-# Without a default of their own, so that what goes with --with can be told from what was given.
-AskedAlpha = Annotated[
-    float | None,
-    typer.Option(help="Miscoverage: sets hold the truth 1 - alpha often. Default: 0.05."),
-]
-AskedMethod = Annotated[
-    Method | None, typer.Option(help="How scores are corrected. Default: snaps.")
-]
-AskedK = Annotated[int | None, typer.Option("--k", help="Number of similar nodes. Default: 20.")]
-AskedSeed = Annotated[int | None, typer.Option(help="Fixes every random draw. Default: 0.")]
-WeightedOption = Annotated[
-    bool, typer.Option("--weighted", help="Use the column weight of the edges.")
-]
-EngineOption = Annotated[
-    Engine, typer.Option(help="Where to work: in this process, or on a Spark cluster.")
-]
-MasterOption = Annotated[
-    str | None,
-    typer.Option(help="With --engine spark: the cluster, such as spark://host:7077 or yarn."),
-]
-ClassesOption = Annotated[
-    str | None,
-    typer.Option(help="Names of the columns of probs, separated by commas, in their order."),
-]
+Seed = Annotated[int | None, option("Fixes every random draw. Default: 0.")]
+AsJson = Annotated[bool, option("Print the result as JSON.", "--json")]
 
 
-def make_estimator(
-    method: Method,
-    score: ScoreName | None,
-    alpha: float,
-    k: int | None,
-    weights: str | None,
-    class_conditional: bool,
-    seed: int,
-    search: Mapping[str, Any],
-) -> Estimator:
-    """The estimator that the options describe, its parameters checked."""
-    import snaps
-    from snaps.errors import SnapsError
+@dataclass(frozen=True)
+class FolderOptions:
+    """Which graph folder is read, and how."""
 
-    near = {**({} if k is None else {"k": k}), **search}
-    if near and method in (Method.DAPS, Method.SPLIT):
-        name, value = next(iter(near.items()))
-        raise SnapsError(
-            f"'--{name}' must be left out for method {method.value}, which looks for no similar "
-            f"nodes, got {value}"
-        )
-
-    scores = {
-        ScoreName.aps: snaps.APS(),
-        ScoreName.raps: snaps.RAPS(),
-        ScoreName.saps: snaps.SAPS(),
-        ScoreName.thr: snaps.THR(),
-    }
-    default = ScoreName.thr if method is Method.POOLED else ScoreName.aps
-    common: dict[str, Any] = {
-        "score": scores[score or default],
-        "seed": seed,
-        "class_conditional": class_conditional,
-    }
-    chosen = _weights(weights, {Method.SNAPS: 2, Method.DAPS: 1}.get(method, 0), method)
-    estimator: Estimator
-    if method is Method.SNAPS:
-        estimator = snaps.SNAPS(alpha, weights=chosen, **common, **near)
-    elif method is Method.POOLED:
-        estimator = snaps.Pooled(alpha, **common, **near)
-    elif method is Method.DAPS:
-        estimator = snaps.DAPS(alpha, weight=chosen, **common)
-    else:
-        estimator = snaps.SplitConformal(alpha, **common)
-    from snaps.predictor.estimator import method_of
-
-    method_of(estimator)
-    return estimator
+    folder: Annotated[
+        Path,
+        typer.Argument(help="Graph folder: nodes and edges in Parquet or CSV.", metavar="FOLDER"),
+    ]
+    classes: Annotated[
+        str | None, option("Names of the columns of probs, separated by commas, in their order.")
+    ] = None
+    weighted: Annotated[bool, option("Use the column weight of the edges.", "--weighted")] = False
+    logits: Annotated[bool, option("The column probs holds logits.", "--logits")] = False
 
 
-def asked_search(
-    neighbours: Neighbours | None, recall: float | None, candidates: int | None
-) -> dict[str, Any]:
-    """What was asked of the search for similar nodes, as parameters of an estimator."""
-    from snaps.errors import SnapsError
+@dataclass(frozen=True)
+class SearchOptions:
+    """How similar nodes are searched for."""
 
-    how = None if neighbours is None else neighbours.value
-    if recall is not None and (how == "exact" or candidates is not None):
-        other = "--candidates" if candidates is not None else "--neighbours exact"
-        raise SnapsError(f"'--recall' must be left out with {other}, which finds all, got {recall}")
-    asked = {"neighbours": how, "recall": recall, "candidates": candidates}
-    return {name: value for name, value in asked.items() if value is not None}
+    k: Annotated[int | None, option("Number of similar nodes. Default: 20.", "--k")] = None
+    neighbours: Annotated[
+        Neighbours | None,
+        option("How to search for similar nodes. Default: exactly if it is fast."),
+    ] = None
+    recall: Annotated[
+        float | None, option("Recall that an approximate search must reach. Default: 0.95.")
+    ] = None
+    candidates: Annotated[
+        int | None, option("Search exactly, among this many randomly sampled candidates.")
+    ] = None
+
+    def search(self) -> dict[str, Any]:
+        """What was asked of the search, as parameters of an estimator."""
+        if self.recall is not None and (self.neighbours == "exact" or self.candidates is not None):
+            other = "--neighbours exact" if self.candidates is None else "--candidates"
+            raise SnapsError(
+                f"'--recall' must be left out with {other}, which finds all, got {self.recall}"
+            )
+        values = {field.name: getattr(self, field.name) for field in fields(SearchOptions)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
-def _weights(text: str | None, count: int, method: Method) -> Any:
+@dataclass(frozen=True)
+class MethodOptions(SearchOptions):
+    """Which estimator is calibrated."""
+
+    alpha: Alpha = None
+    method: Annotated[Method | None, option("How scores are corrected. Default: snaps.")] = None
+    score: Annotated[Score | None, option("The basic score. Default: aps, thr for pooled.")] = None
+    weights: Annotated[
+        str | None, option("Fixed: 'lam,mu' for snaps, 'mu' for daps; or tune, minimum.")
+    ] = None
+    class_conditional: Annotated[bool, option("A threshold per class.", "--class-conditional")] = (
+        False
+    )
+    group_by: Annotated[
+        str | None, option("A threshold per value of this column of the nodes.")
+    ] = None
+    seed: Seed = None
+
+    def estimator(self) -> Estimator:
+        """The estimator that the options describe, its parameters checked."""
+        import snaps
+        from snaps.predictor.estimator import method_of
+
+        method = self.method or Method.SNAPS
+        kind = getattr(snaps, method.name)
+        takes = inspect.signature(kind).parameters
+        for name, value in self.search().items():
+            if name not in takes:
+                raise SnapsError(
+                    f"'--{name}' must be left out for method {method}, which looks for no similar "
+                    f"nodes, got {value}"
+                )
+        arguments = {name: getattr(self, name, None) for name in takes}
+        if self.score is not None:
+            arguments["score"] = getattr(snaps, self.score.name)()
+        if self.weights is not None:
+            name = "weight" if method is Method.DAPS else "weights"
+            arguments[name] = _weights(self.weights, method)
+        given = {name: value for name, value in arguments.items() if value is not None}
+        estimator: Estimator = kind(**given)
+        method_of(estimator)
+        return estimator
+
+
+@dataclass(frozen=True)
+class SavedOptions:
+    """What to go on with."""
+
+    using: Annotated[Path | None, option("A predictor that 'snaps calibrate' wrote.", "--with")] = (
+        None
+    )
+    missing: Annotated[
+        str | None, option("With --with: 'drop' goes on without calibration nodes that are gone.")
+    ] = None
+    threshold: Annotated[
+        str | None, option("With --with: 'keep' applies the saved threshold to another graph.")
+    ] = None
+
+
+def _weights(text: str, method: Method) -> Any:
     """What an estimator takes for the option: a word, a number or a pair."""
-    from snaps.errors import SnapsError
-
-    if text is None:
-        return "tune"
+    rules = {Method.SNAPS: (2, "two numbers 'lam,mu'"), Method.DAPS: (1, "one number 'mu'")}
+    count, rule = rules.get(method, (0, ""))
     if count and text in ("tune", "minimum"):
         return text
-    words = ", 'tune' or 'minimum'"
-    rule = {2: f"two numbers 'lam,mu'{words}", 1: f"one number 'mu'{words}", 0: "left out"}[count]
+    rule = f"{rule}, 'tune' or 'minimum'" if count else "left out"
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
     if len(numbers) != count or count == 0:
-        raise SnapsError(f"'--weights' must be {rule} for method {method.value}, got {text!r}")
+        raise SnapsError(f"'--weights' must be {rule} for method {method}, got {text!r}")
     if not all(0 <= number <= 1 for number in numbers):  # which the library says of 'lam' and 'mu'
         raise SnapsError(f"'--weights' must lie from 0 to 1, got {text!r}")
     return tuple(numbers) if count > 1 else numbers[0]
 
 
-def read(
-    folder: Path, *, group_by: str | None = None, weighted: bool = False
-) -> tuple[Folder, dict[str, str]]:
-    """A graph folder and the digests of its files, with a spinner."""
-    from snaps._manifest import folder_files, steady
-    from snaps.cli._provenance import Digests
-    from snaps.cli._show import status
-    from snaps.errors import SnapsError
-    from snaps.folder import read_sorted
-    from snaps.io.folders import check_folder
-
-    if group_by in ("id", "label", "role", "probs", "features"):
-        raise SnapsError(
-            "'--group-by' must be a column that tells nothing of labels, and is known for every "
-            f"node to predict, got {group_by!r}"
-        )
-    columns = [group_by] if group_by else []
-    with status(f"Reading {folder}"), steady(root := check_folder(folder)):
-        digests = Digests(folder_files(folder)[:-1])
-        data = read_sorted(root, columns=columns, weighted=weighted)
-        return data, digests.get()
+def given_options(options: Any) -> dict[str, Any]:
+    """The options that were given, by what they are called on the command line."""
+    return {
+        "--with" if field.name == "using" else f"--{field.name.replace('_', '-')}": value
+        for field in fields(options)
+        if (value := getattr(options, field.name)) != field.default
+    }
 
 
-def class_names(data: Folder, classes: str | None) -> Any:
-    """The names of the columns of probs: the folder's, else the option's, else None."""
-    from snaps.folder import check_agreement
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let typer see the fields of a command's dataclasses as options of the command."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and callable(kind)}
+    parameters = list[inspect.Parameter]()
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            hints |= get_type_hints(groups[name], include_extras=True)
+            own = inspect.get_annotations(groups[name])  # which come before inherited ones
+            declared = inspect.signature(groups[name]).parameters.values()
+            parameters += sorted(declared, key=lambda each: each.name not in own)
+        else:
+            parameters.append(parameter)
 
-    if classes is None:
-        return data.classes
-    names = read_names(classes, integers=data.labels.dtype.kind in "iu")
-    if data.classes is not None:
-        check_agreement(names, data.class_columns)
-        return data.classes
-    return names
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
 
-
-def read_names(classes: str, *, integers: bool) -> list[Any]:
-    """The names of --classes, as integers if they look like it and may be."""
-    names = [name.strip() for name in classes.split(",")]
-    if integers and all(re.fullmatch("-?[0-9]{1,19}", name) for name in names):
-        return [int(name) for name in names]
-    return names
-
-
-def labelled_nodes(data: Folder, role: str, but: Sequence[np.ndarray] = ()) -> np.ndarray:
-    """Nodes with a role, but those with these ids; all of them must have a label."""
-    import numpy as np
-
-    from snaps._checks import shown
-    from snaps.errors import SnapsError
-
-    nodes = data.nodes(role)
-    for ids in but:
-        nodes = nodes[~np.isin(data.graph.ids[nodes], ids)]
-    bare = nodes[~data.labelled[nodes]]
-    if bare.size:
-        raise SnapsError(
-            f"{data.file} column 'label' must be given where the role is {role}, "
-            f"got null for id {shown(data.graph.ids[bare[0]].item())}"
-        )
-    return nodes
-
-
-def calibrate_folder(
-    estimator: Estimator,
-    data: Folder,
-    *,
-    group_by: str | None,
-    classes: str | None,
-    logits: bool,
-) -> Estimator:
-    """Calibrate on the nodes with role calib."""
-    from snaps._checks.named import named_columns
-    from snaps._runtime.progress import shown, stage
-    from snaps.cli._words import name_classes
-    from snaps.errors import SnapsError
-    from snaps.predictor.estimator import method_of
-
-    calib = labelled_nodes(data, "calib")
-    if calib.size == 0:
-        raise SnapsError(f"{data.file} column 'role' must mark calibration nodes 'calib', got none")
-    method = method_of(estimator)
-    tune, known = data.tuning_and_known(method.uses_evidence)
-    names = class_names(data, classes)
-    name_classes(range(data.probs.shape[1]) if names is None else names)
-    with stage("calibration"), shown():
-        return estimator.calibrate(
-            data.graph, named_columns(data.probs, data.classes), data.labels, calib,
-            tune if method.scorer.needs_tuning else None,
-            logits=logits, known_nodes=known if method.uses_evidence else None,
-            groups=data.columns[group_by] if group_by else None, classes=names,
-        )  # fmt: skip
-
-
-def calibrated(
-    folder: Path,
-    using: Path | None,
-    *,
-    alpha: float | None,
-    method: Method | None,
-    score: ScoreName | None,
-    k: int | None,
-    weights: str | None,
-    class_conditional: bool,
-    group_by: str | None,
-    classes: str | None,
-    weighted: bool,
-    missing: str | None,
-    threshold: str | None,
-    logits: bool,
-    seed: int | None,
-    search: Mapping[str, Any],
-    memory: int | None = None,
-    out: str = "-",
-) -> tuple[Estimator, Folder, dict[str, str]]:
-    """The estimator of the options, or one that was kept, calibrated on a folder.
-
-    Also the folder, and the digests of all files that were read. Within a limit of `memory`, large
-    tables may lie beside `out`.
-    """
-    from snaps._runtime.memory import place_tables
-    from snaps._runtime.progress import shown, stage
-    from snaps.cli._provenance import Digests
-    from snaps.cli._resources import place_for_tables
-    from snaps.errors import SnapsError
-    from snaps.io.folders import check_folder
-
-    fixed: dict[str, Any] = {
-        "--method": method, "--score": score, "--k": k, "--weights": weights, "--seed": seed,
-        "--class-conditional": class_conditional or None,
-        **{f"--{name}": value for name, value in search.items()},
-    }  # fmt: skip
-    if using is not None:
-        given = [name for name, value in fixed.items() if value is not None]
-        if given:
-            raise SnapsError(f"'{given[0]}' must be left out with --with: the file has it")
-    for name, value in (("--missing", missing), ("--threshold", threshold)):
-        if using is None and value is not None:
-            raise SnapsError(f"'{name}' must go with --with, got it alone")
-    if using is None:
-        estimator = make_estimator(
-            method or Method.SNAPS, score, 0.05 if alpha is None else alpha, k, weights,
-            class_conditional, 0 if seed is None else seed, search,
-        )  # fmt: skip
-    else:
-        from snaps.predictor.estimator import method_of
-        from snaps.predictor.loading import load
-
-        estimator = load(using)
-        if alpha is not None:
-            estimator.set_params(alpha=alpha)
-            method_of(estimator)
-    asked: dict[str, Any] = {"weighted": weighted, "group_by": group_by}
-    place_tables(place_for_tables(memory, check_folder(folder), estimator, out, **asked))
-    data, inputs = read(folder, **asked)
-    if using is None:
-        calibrate_folder(estimator, data, group_by=group_by, classes=classes, logits=logits)
-    else:
-        inputs |= Digests([using]).get()
-        with stage("calibration"), shown():
-            _recalibrate(estimator, data, group_by, classes, missing, threshold, logits)
-    return estimator, data, inputs
-
-
-def _recalibrate(
-    estimator: Any,
-    data: Any,
-    group_by: str | None,
-    classes: str | None,
-    missing: str | None,
-    threshold: str | None,
-    logits: bool,
-) -> None:
-    """Go on with a saved estimator; nodes with role calib that it does not know calibrate too."""
-    import numpy as np
-
-    from snaps._checks import shown
-    from snaps.cli._words import name_classes
-    from snaps.errors import SnapsError
-
-    name_classes(estimator.classes_)
-    known = estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_
-    nodes = labelled_nodes(data, "calib", but=known)
-    trained = data.nodes("train")
-    trained = trained[np.isin(data.graph.ids[trained], estimator.calib_ids_)]
-    if trained.size:
-        raise SnapsError(
-            f"{data.file} column 'role' must not be train for nodes that calibrate, got "
-            f"{trained.size} such (first: {shown(data.graph.ids[trained[0]].item())})"
-        )
-    if threshold == "keep":
-        nodes = nodes[:0]
-    estimator.recalibrate(
-        data.graph, data.probs, data.labels, nodes if nodes.size else None, logits=logits,
-        groups=data.columns[group_by] if group_by else None, classes=class_names(data, classes),
-        missing="error" if missing is None else missing,
-        threshold="set" if threshold is None else threshold,
-    )  # fmt: skip
-
-
-def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
-    """The nodes to predict: role test, else every node that has no other use."""
-    import numpy as np
-
-    asked = data.nodes("test")
-    if asked.size:
-        return asked
-    used = [estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_]
-    used += [data.nodes("calib"), data.nodes("tune")]
-    free = np.ones(data.graph.num_nodes, bool)
-    free[np.concatenate(used)] = False
-    return np.flatnonzero(free)
-
-
-def named_nodes(data: Folder, ids: Sequence[str], name: str) -> np.ndarray:
-    """Positions of the nodes with these ids, as they are written on a command line."""
-    import numpy as np
-
-    from snaps._checks import shown
-    from snaps.errors import SnapsError
-
-    place = {str(one): i for i, one in enumerate(data.graph.ids.tolist())} if ids else {}
-    missing = [one for one in ids if one not in place]
-    if missing:
-        raise SnapsError(f"'{name}' must name nodes of the folder, got {shown(missing[0])}")
-    return np.unique([place[one] for one in ids]).astype(np.int64)
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY) for each in parameters]
+    )
+    return run

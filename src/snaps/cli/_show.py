@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+from snaps._checks import plainly
+from snaps._version import __version__
+from snaps.conformal.coverage import far_below
+
+if TYPE_CHECKING:
     from snaps.advisor import Advice
     from snaps.folder import Folder
     from snaps.predictor.estimator import Estimator
@@ -18,19 +25,15 @@ if TYPE_CHECKING:
 
 def status(text: str) -> Any:
     """A spinner on stderr while something runs, if there is somebody to see it."""
-    from contextlib import nullcontext
-
     from rich.console import Console
 
     console = Console(stderr=True)
     return console.status(text) if console.is_terminal else nullcontext()
 
 
-def bar(label: str, total: int) -> Any:
-    """A progress bar on stderr."""
-    from snaps._runtime.progress import track
-
-    return track(True, label, total)
+def provenance(inputs: Mapping[str, str]) -> dict[str, Any]:
+    """What JSON outputs say of where they come from: the version, and digests of input files."""
+    return {"version": __version__, "inputs": dict(inputs)}
 
 
 def finite(value: Any) -> Any:
@@ -39,15 +42,11 @@ def finite(value: Any) -> Any:
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
-    if (isinstance(value, float) and value in (float("inf"), float("-inf"))) or value != value:
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def describe(estimator: Estimator) -> dict[str, Any]:
-    """What was calibrated, and how."""
-    import numpy as np
-
+def describe(estimator: Estimator, inputs: Mapping[str, str]) -> dict[str, Any]:
+    """What was calibrated, how, and on which files."""
     return {
         "method": type(estimator).__name__,
         "score": repr(estimator.score_),
@@ -55,46 +54,49 @@ def describe(estimator: Estimator) -> dict[str, Any]:
         "seed": int(estimator.seed),
         "weights": estimator.part_weights_,
         "neighbours": estimator.neighbours_,
-        "threshold": finite(np.asarray(estimator.threshold_).tolist()),
+        "threshold": np.asarray(estimator.threshold_).tolist(),
         "calibration_nodes": len(estimator.calib_nodes_),
         "tuning_nodes": len(estimator.tune_nodes_),
         "classes": estimator.classes_.tolist(),
+        **provenance(inputs),
     }
 
 
-def summarise(estimator: Estimator, data: Folder, sets: PredictionSets, out: str) -> dict[str, Any]:
+def summarise(estimator: Estimator, data: Folder, sets: PredictionSets) -> dict[str, Any]:
     """What was predicted; with coverage where labels are known, and a look at the pool."""
-    import numpy as np
-
-    sizes = sets.sizes
+    sizes, some = sets.sizes, len(sets) > 0
     summary: dict[str, Any] = {
-        "out": out,
-        **describe(estimator),
         "sets": len(sets),
-        "size": float(sizes.mean()) if len(sets) else None,
-        "singletons": float((sizes == 1).mean()) if len(sets) else None,
-        "empty": float((sizes == 0).mean()) if len(sets) else None,
+        "size": float(sizes.mean()) if some else None,
+        "singletons": float((sizes == 1).mean()) if some else None,
+        "empty": float((sizes == 0).mean()) if some else None,
     }
-    labelled = _to_evaluate(estimator, data, sets.nodes)
+    trained = data.nodes("train", "valid")
+    used = np.concatenate([estimator.calib_nodes_, estimator.tune_nodes_, trained])
+    labelled = np.setdiff1d(sets.nodes[data.labelled[sets.nodes]], used)
     if labelled.size:
         truth = estimator.evaluate(data.labels, labelled)
-        kept = ("coverage", "coverage_interval", "inside", "tied", "upper_binds", "singleton_hit")
+        kept = (
+            "coverage", "coverage_interval", "inside", "tied", "upper_binds", "singleton_hit",
+            "class_coverage", "group_coverage",
+        )  # fmt: skip
         summary |= {"labelled": int(labelled.size), **{key: truth[key] for key in kept}}
-        summary |= {key: truth[key] for key in ("class_coverage", "group_coverage")}
         summary["weakest_class"] = _weakest(truth, data.labels[labelled], float(estimator.alpha))
-    trained = int(np.isin(sets.nodes, data.nodes("train", "valid")).sum())
-    if trained:
-        print(
-            f"snaps: note: {trained} of the sets are for nodes with role train or valid: the "
-            "guarantee does not apply to them",
-            file=sys.stderr,
+    if count := int(np.isin(sets.nodes, trained).sum()):
+        _note(
+            f"{count} of the sets are for nodes with role train or valid: the guarantee does not "
+            "apply to them"
         )
-    if len(sets):
+    if some:
         look = estimator.exchangeability(sets.nodes)
         summary["exchangeability"] = look.to_dict()
         if not look.alike:
-            print(f"snaps: note: {look}", file=sys.stderr)
+            _note(str(look))
     return summary
+
+
+def _note(text: str) -> None:
+    print(f"snaps: note: {text}", file=sys.stderr)
 
 
 def _weakest(truth: Evaluation, labels: np.ndarray, alpha: float) -> dict[str, Any] | None:
@@ -102,10 +104,6 @@ def _weakest(truth: Evaluation, labels: np.ndarray, alpha: float) -> dict[str, A
 
     A threshold per class or group promises something else.
     """
-    import numpy as np
-
-    from snaps.conformal.coverage import far_below
-
     if truth["coverage_interval"] is None:
         return None
     names, counts = np.unique(labels, return_counts=True)
@@ -114,22 +112,20 @@ def _weakest(truth: Evaluation, labels: np.ndarray, alpha: float) -> dict[str, A
     place = far_below(covered, counts, truth["n_calib"], alpha, chance=0.01, gap=gap)
     if place is None:
         return None
-    return {
-        "class": names[place].item(), "coverage": covered[place].item(),
-        "nodes": counts[place].item(),
-    }  # fmt: skip
+    columns = {"class": names, "coverage": covered, "nodes": counts}
+    return {key: values[place].item() for key, values in columns.items()}
 
 
-def _to_evaluate(estimator: Estimator, data: Folder, nodes: np.ndarray) -> np.ndarray:
-    """Predicted nodes that have a label and were used for nothing else."""
-    import numpy as np
+def print_calibration(summary: dict[str, Any], as_json: bool) -> None:
+    """What was calibrated, and the file that was written."""
+    if as_json:
+        print(json.dumps(finite(summary)))
+        return
+    _print_estimator(summary)
+    print(f"wrote {summary['out']}")
 
-    used = [estimator.calib_nodes_, estimator.tune_nodes_, data.nodes("train", "valid")]
-    labelled = nodes[data.labelled[nodes]]
-    return labelled[~np.isin(labelled, np.concatenate(used))]
 
-
-def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
+def _print_estimator(summary: dict[str, Any], file: Any = None) -> None:
     """What was calibrated, in two or three lines."""
     tuned = f", tuned on {summary['tuning_nodes']}" if summary["tuning_nodes"] else ""
     print(f"{summary['method']} with {summary['score']}, alpha {summary['alpha']:g}", file=file)
@@ -137,24 +133,21 @@ def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
     if len(summary["weights"]) > 1:
         listed = ", ".join(f"{name} {weight:.2f}" for name, weight in summary["weights"].items())
         print(f"weights: {listed}", file=file)
-    for name, found in summary.get("neighbours", {}).items():  # Spark has none to tell
+    for name, search in summary.get("neighbours", {}).items():  # of Spark they are not known
         what = "similar nodes" if name == "similar" else "nodes in a similar context"
-        if found["method"] == "approximate":
-            print(f"{what}: approximate, recall {found['recall']:.3f}", file=file)
-        elif found["candidates"] is not None:
-            print(f"{what}: exact, among {found['candidates']} random candidates", file=file)
+        if search["method"] == "approximate":
+            print(f"{what}: approximate, recall {search['recall']:.3f}", file=file)
+        elif search["candidates"] is not None:
+            print(f"{what}: exact, among {search['candidates']} random candidates", file=file)
 
 
 def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
-    """What was predicted; beside sets on stdout, the summary goes to stderr."""
-    from snaps._checks import plainly
-    from snaps.cli._resources import in_words
-
+    """What was predicted; next to sets on stdout, the summary goes to stderr."""
     file = sys.stderr if summary["out"] == "-" else sys.stdout
     if as_json:
         print(json.dumps(finite(summary)), file=file)
         return
-    print_estimator(summary, file)
+    _print_estimator(summary, file)
     if summary["size"] is not None:
         print(
             f"{summary['sets']} sets, mean size {summary['size']:.3f}, "
@@ -162,32 +155,48 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
             file=file,
         )
     if "coverage" in summary:
-        line = f"coverage {summary['coverage']:.4f} on {summary['labelled']} labelled nodes"
-        if summary["coverage_interval"]:
-            low, high = summary["coverage_interval"]
-            where = "" if summary["inside"] else "OUTSIDE what is "
-            line += f" ({where}expected: between {low:.4f} and {high:.4f})"
-        if summary["upper_binds"] is False:
-            line += f"; {summary['tied']:.1%} of the calibration scores tie, which adds coverage"
-        print(line, file=file)
-        if weakest := summary["weakest_class"]:
-            print(
-                f"class {plainly(weakest['class'])} is covered {weakest['coverage']:.4f} on "
-                f"{weakest['nodes']} nodes, far below {1 - summary['alpha']:g}: "
-                "--class-conditional gives each class a threshold of its own",
-                file=file,
-            )
-        if summary["group_coverage"]:
-            told = {k: v for k, v in summary["group_coverage"].items() if v is not None}
-            worst = sorted(told.items(), key=lambda item: item[1])[:8]
-            listed = ", ".join(f"{name} {value:.4f}" for name, value in worst)
-            more = f", and {len(told) - 8} more" if len(told) > 8 else ""
-            print(f"coverage by group, lowest first: {listed}{more}", file=file)
-    print(in_words(summary), file=file)
-    if summary["out"] != "-":
-        print(f"wrote {summary['out']}", file=file)
-    if "saved" in summary:
-        print(f"wrote {summary['saved']}", file=file)
+        print("\n".join(_coverage(summary)), file=file)
+    print(_costs(summary), file=file)
+    for path in (summary["out"], summary.get("saved", "-")):
+        if path != "-":
+            print(f"wrote {path}", file=file)
+
+
+def _coverage(summary: dict[str, Any]) -> list[str]:
+    """How often the sets contain the true label: in all, and where it is least."""
+    line = f"coverage {summary['coverage']:.4f} on {summary['labelled']} labelled nodes"
+    if summary["coverage_interval"]:
+        low, high = summary["coverage_interval"]
+        where = "" if summary["inside"] else "OUTSIDE what is "
+        line += f" ({where}expected: between {low:.4f} and {high:.4f})"
+    if summary["upper_binds"] is False:
+        line += f"; {summary['tied']:.1%} of the calibration scores tie, which adds coverage"
+    lines = [line]
+    if weakest := summary["weakest_class"]:
+        lines.append(
+            f"class {plainly(weakest['class'])} is covered {weakest['coverage']:.4f} on "
+            f"{weakest['nodes']} nodes, far below {1 - summary['alpha']:g}: "
+            "--class-conditional gives each class a threshold of its own"
+        )
+    known = {k: v for k, v in (summary["group_coverage"] or {}).items() if v is not None}
+    if known:
+        worst = sorted(known.items(), key=lambda item: item[1])[:8]
+        listed = ", ".join(f"{name} {value:.4f}" for name, value in worst)
+        more = f", and {len(known) - 8} more" if len(known) > 8 else ""
+        lines.append(f"coverage by group, lowest first: {listed}{more}")
+    return lines
+
+
+def _costs(summary: dict[str, Any]) -> str:
+    """Time by stage and the most memory, in a line."""
+    from snaps.cli._resources import shown_size
+
+    seconds = dict(summary["seconds"])
+    line = f"took {seconds.pop('total'):.1f} s"
+    stages = ", ".join(f"{name} {time:.1f}" for name, time in seconds.items() if time >= 0.05)
+    line += f" ({stages})" if stages else ""
+    peak = summary["peak_memory"]
+    return line if peak is None else f"{line} and {shown_size(peak)} of memory"
 
 
 def print_comparison(
@@ -202,9 +211,9 @@ def print_comparison(
     A note goes with the advice, on where the two differ.
     """
     if as_json:
-        told: dict[str, Any] = {**about, "results": rows}
+        result: dict[str, Any] = {**about, "results": rows}
         if advice is not None:
-            told["advice"] = {
+            result["advice"] = {
                 "goal": advice.goal,
                 "method": advice.name,
                 "runner_up": advice.runner_up,
@@ -215,33 +224,23 @@ def print_comparison(
                 "calibration_nodes": advice.comparison.n_calib,
                 "results": advice.rows,
             }
-        print(json.dumps(finite(told)))
+        print(json.dumps(finite(result)))
         return
     from snaps._tables import print_table
 
-    best = {
-        alpha: min(row["size"] for row in rows if row["alpha"] == alpha)
-        for alpha in {row["alpha"] for row in rows}
-    }
-    header = [
-        "alpha", "method", "coverage", "size", "non-empty", "single hits", "calib", "test",
-    ]  # fmt: skip
-    cells = [
-        [
-            f"{row['alpha']:g}",
-            row["method"],
-            f"{row['coverage']:.4f}",
-            f"{row['size']:.3f}",
-            f"{row['size_nonempty']:.3f}",
-            f"{row['singleton_hit']:.1%}",
-            f"{row['n_calib']:.0f}",
-            f"{row['n_test']:.0f}",
-        ]
-        for row in rows
-    ]
+    columns = {
+        "alpha": ("alpha", "g"), "method": ("method", ""), "coverage": ("coverage", ".4f"),
+        "size": ("size", ".3f"), "non-empty": ("size_nonempty", ".3f"),
+        "single hits": ("singleton_hit", ".1%"), "calib": ("n_calib", ".0f"),
+        "test": ("n_test", ".0f"),
+    }  # fmt: skip
+    cells = [[format(row[key], digits) for key, digits in columns.values()] for row in rows]
+    best = {row["alpha"]: math.inf for row in rows}
+    for row in rows:
+        best[row["alpha"]] = min(best[row["alpha"]], row["size"])
     bold = [row["size"] == best[row["alpha"]] for row in rows]
     title = f"Means over {about['splits']} random splits"
-    print_table(header, cells, names=2, title=title, bold=bold)
+    print_table(list(columns), cells, names=2, title=title, bold=bold)
     if advice is not None:
         print(f"Recommended: {advice}")
         if note:

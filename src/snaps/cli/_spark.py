@@ -4,166 +4,99 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from snaps.predictor.estimator import Estimator
+import numpy as np
 
+from snaps._checks import shown
+from snaps.cli._calibration import read_names
+from snaps.cli._options import FolderOptions, MethodOptions
+from snaps.cli._show import print_prediction, provenance
+from snaps.errors import SnapsError
+from snaps.io.files import check_apart
+from snaps.io.folders import CSV_FILES, check_folder, folder_files, open_folder
+from snaps.sets import check_output
+from snaps.spark import predict_sets
+from snaps.spark._output import is_output, set_sizes, staged
+from snaps.spark._session import address, read_frames, session
 
-def refuse_local(options: Mapping[str, Any]) -> None:
-    """Complain about what only the local engine does."""
-    from snaps.errors import SnapsError
-
-    for name, value in options.items():
-        if name == "--neighbours":
-            if value == "approximate":
-                raise SnapsError(f"'{name}' must be auto or exact with --engine spark, got {value}")
-        elif value is not None:
-            raise SnapsError(f"'{name}' must be left out with --engine spark, got {value}")
+_LOCAL = (
+    "--with", "--group-by", "--weighted", "--missing", "--threshold", "--save", "--memory",
+    "--recall",
+)  # fmt: skip
 
 
 def predict_on_spark(
-    folder: Path,
+    source: FolderOptions,
+    how: MethodOptions,
     out: str,
-    estimator: Estimator,
     master: str | None,
-    classes: str | None,
-    logits: bool,
     as_json: bool,
+    given: Mapping[str, Any],
 ) -> None:
-    """Write sets as a folder of part files, and say what was done."""
-    from snaps._checks import shown
-    from snaps._manifest import CSV_FILES, folder_files, steady
-    from snaps.cli._options import read_names
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import finite, print_prediction
-    from snaps.errors import SnapsError
-    from snaps.io.files import check_apart
-    from snaps.io.folders import check_folder
-    from snaps.io.parquet import Columns
-    from snaps.sets import check_output
-    from snaps.spark import predict_sets
-    from snaps.spark._session import address, read_frames, session
+    """Write sets as a folder of part files, and say what was done.
 
-    for name, path in (("FOLDER", str(folder)), ("--out", out)):
-        _check_mounted(name, path)
-    check_folder(folder)
-    for name in CSV_FILES:
-        if os.path.exists(folder / name):
-            raise SnapsError(f"'--engine' must be local for a folder with {name}, got spark")
-    # A folder that an earlier run wrote is replaced, as a file would be, where a link leads too.
-    place = Path(os.path.realpath(out))
-    ours = _is_ours(place)
-    if (Path(out).suffix.lower() if ours else check_output(out, "--out")) != ".parquet":
-        raise SnapsError(f"'--out' must end in .parquet with --engine spark, got {shown(out)}")
-    check_apart({"--out": out}, folder_files(folder))
-    names = None if classes is None else read_names(classes, integers=True)
-    for name in ("nodes.parquet", "edges.parquet"):
-        if os.path.isdir(folder / name):
-            Columns(folder / name)  # refuses folders whose names contradict the files
+    `given` are the options that were given; what only the local engine does is refused.
+    """
+    for name in _LOCAL:
+        if given.get(name) is not None:
+            raise SnapsError(f"'{name}' must be left out with --engine spark, got {given[name]}")
+    if how.neighbours == "approximate":
+        raise SnapsError(
+            "'--neighbours' must be auto or exact with --engine spark, got approximate"
+        )
+    estimator, folder = how.estimator(), source.folder
+    place = _check_places(folder, out)
+    names = None if source.classes is None else read_names(source.classes, integers=True)
     began = time.perf_counter()
     # Replaced once the session has ended: until then Spark may write, and the folder may change.
-    with _staged(place) as new:
-        with session(master) as spark, steady(folder):
-            nodes, edges = read_frames(spark, folder)
-            found = predict_sets(
-                spark, nodes, edges, estimator, classes=names, logits=logits,
-                titles=("nodes.parquet", "edges.parquet"),
-            )  # fmt: skip
-            found.write(address(new))
-            told = _sizes(spark, new)
+    with staged(place) as new, open_folder(folder), session(master) as spark:
+        nodes, edges = read_frames(spark, folder)
+        result = predict_sets(
+            spark, nodes, edges, estimator, classes=names, logits=source.logits,
+            titles=("nodes.parquet", "edges.parquet"),
+        )  # fmt: skip
+        result.write(address(new))
+        sizes = set_sizes(spark, new)
     summary: dict[str, Any] = {
         "out": out,
         "engine": "spark",
         "method": type(estimator).__name__,
-        "score": repr(found.score),
-        "alpha": found.alpha,
+        "score": repr(result.score),
+        "alpha": result.alpha,
         "seed": int(estimator.seed),
-        "weights": found.weights,
-        "threshold": finite(_plain(found.threshold)),
-        "calibration_nodes": len(found.calib_ids),
-        "tuning_nodes": len(found.tune_ids),
-        "classes": found.classes.tolist(),
-        **told,
+        "weights": result.weights,
+        "threshold": np.asarray(result.threshold).tolist(),
+        "calibration_nodes": len(result.calib_ids),
+        "tuning_nodes": len(result.tune_ids),
+        "classes": result.classes.tolist(),
+        **sizes,
         **provenance({}),
-        # The memory is the executors'.
         "seconds": {"total": time.perf_counter() - began},
-        "peak_memory": None,
+        "peak_memory": None,  # it is the executors'
     }
     print_prediction(summary, as_json)
 
 
-def _plain(threshold: Any) -> Any:
-    import numpy as np
-
-    return np.asarray(threshold).tolist()
-
-
-def _check_mounted(name: str, path: str) -> None:
-    """The command reads and writes what the file system of this machine shows."""
-    from snaps._checks import shown
-    from snaps.errors import SnapsError
-
-    if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", path) and not os.path.exists(path):
-        raise SnapsError(
-            f"'{name}' must be a path of this machine, got {shown(path)}: for what is elsewhere, "
-            "read DataFrames and call snaps.spark.predict_sets"
-        )
-
-
-def _is_ours(out: Path) -> bool:
-    """Whether this is a folder of sets that Spark wrote, and nothing else."""
-    from snaps.io.parquet import column_names
-
-    if not os.path.exists(out / "_SUCCESS"):
-        return False
-    names = [name for name in os.listdir(out) if not name.endswith(".crc") and name != "_SUCCESS"]
-    columns = [column_names(out / name) for name in names]
-    return bool(columns) and all(each == ["id", "labels", "size"] for each in columns)
-
-
-@contextmanager
-def _staged(out: Path) -> Iterator[Path]:
-    """A path to write part files to, which have the name of `out` once all of them are there."""
-    # With the permissions of any folder: executors may run as another user.
-    room = out.absolute().with_name(f".{out.name}.{secrets.token_hex(4)}")
-    with _refused(out):
-        room.mkdir()
-    try:
-        yield room / "new"
-        with _refused(out):
-            if os.path.lexists(out):
-                os.rename(out, room / "old")
-            os.rename(room / "new", out)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
-
-
-@contextmanager
-def _refused(out: Path) -> Iterator[None]:
-    from snaps.errors import SnapsError
-
-    try:
-        yield
-    except OSError as error:
-        raise SnapsError(f"cannot write '{out}': {error.strerror}") from error
-
-
-def _sizes(spark: Any, out: Path) -> dict[str, Any]:
-    """How many sets there are, and how large they are."""
-    from pyspark.sql import functions as F
-
-    from snaps.spark._failures import explained
-    from snaps.spark._session import read_parquet
-
-    size = F.col("size")
-    shares = [F.avg((size == n).cast("double")) for n in (1, 0)]
-    with explained(f"cannot read '{out}'"):
-        row = read_parquet(spark, out).agg(F.count("*"), F.avg(size), *shares).first()
-    return dict(zip(("sets", "size", "singletons", "empty"), row, strict=True))
+def _check_places(folder: Path, out: str) -> Path:
+    """Where the sets will be, links followed, if folder and output suit Spark."""
+    for name, path in (("FOLDER", str(folder)), ("--out", out)):
+        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", path) and not os.path.exists(path):
+            raise SnapsError(
+                f"'{name}' must be a path of this machine, got {shown(path)}: for what is "
+                "elsewhere, read DataFrames and call snaps.spark.predict_sets"
+            )
+    check_folder(folder)
+    for name in CSV_FILES:
+        if os.path.exists(folder / name):
+            raise SnapsError(f"'--engine' must be local for a folder with {name}, got spark")
+    # A folder that an earlier run wrote is replaced, as a file would be.
+    place = Path(os.path.realpath(out))
+    suffix = Path(out).suffix.lower() if is_output(place) else check_output(out, "--out")
+    if suffix != ".parquet":
+        raise SnapsError(f"'--out' must end in .parquet with --engine spark, got {shown(out)}")
+    check_apart({"--out": out}, folder_files(folder))
+    return place

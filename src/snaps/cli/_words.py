@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 # Arguments of Python, and what users of the command line write instead.
@@ -23,7 +23,7 @@ _WORDS = (
 _classes: list[str] = []
 
 
-def name_classes(classes: Sequence[Any]) -> None:
+def name_classes(classes: Iterable[Any]) -> None:
     """Keep the names of the columns of probabilities, for messages that count them."""
     _classes[:] = map(str, classes)
 

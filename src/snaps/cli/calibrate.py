@@ -2,79 +2,40 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from snaps.cli._options import (
-    AlphaOption,
-    AskedK,
-    ByClassOption,
-    CandidatesOption,
-    ClassesOption,
-    FolderArgument,
-    GroupOption,
-    JsonOption,
-    LogitsOption,
-    Method,
-    MethodOption,
-    NeighboursOption,
-    RecallOption,
-    ScoreOption,
-    SeedOption,
-    WeightedOption,
-    WeightsOption,
-)
+from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
 
 
+@with_options
 def calibrate(
-    folder: FolderArgument,
     out: Annotated[Path, typer.Option(help="File for the calibrated predictor.")],
-    alpha: AlphaOption = 0.05,
-    method: MethodOption = Method.SNAPS,
-    score: ScoreOption = None,
-    k: AskedK = None,
-    neighbours: NeighboursOption = None,
-    recall: RecallOption = None,
-    candidates: CandidatesOption = None,
-    weights: WeightsOption = None,
-    class_conditional: ByClassOption = False,
-    group_by: GroupOption = None,
-    classes: ClassesOption = None,
-    weighted: WeightedOption = False,
+    source: FolderOptions,
+    how: MethodOptions,
     data: Annotated[
         bool, typer.Option("--data", help="Keep graph and probabilities in the file, too.")
     ] = False,
-    logits: LogitsOption = False,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Calibrate on the nodes of a graph folder and keep the result for 'snaps predict --with'.
+    """Calibrate on the nodes of a graph folder and save the result for 'snaps predict --with'.
 
-    Nodes with role calib calibrate; role tune (else valid, but for method pooled, to which valid is
-    evidence) chooses the weights, or a part of the calibration nodes does. The file holds
-    parameters, and the ids and labels of these nodes: later they are found by id in a folder that
-    may have grown, and the threshold is set anew there.
+    Nodes with role calib are the calibration set. The weights are tuned on role tune, else on
+    valid, else on a part of the calibration nodes; for method pooled, to which valid is evidence,
+    on tune or on a part of the calibration nodes. The file holds parameters, and the ids and labels
+    of these nodes: later they are matched by id in a folder that may have grown, and the threshold
+    is set again there.
     """
-    from snaps._manifest import folder_files
-    from snaps.cli._options import asked_search, calibrate_folder, make_estimator, read
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import describe, finite, print_estimator
+    from snaps.cli._calibration import calibrated
+    from snaps.cli._show import describe, print_calibration
     from snaps.io.files import check_apart, check_named, check_writable
+    from snaps.io.folders import folder_files
 
     check_named(out)
     check_writable(out)  # before the work is done, not after
-    check_apart({"--out": out}, folder_files(folder))
-    search = asked_search(neighbours, recall, candidates)
-    estimator = make_estimator(method, score, alpha, k, weights, class_conditional, seed, search)
-    found, inputs = read(folder, group_by=group_by, weighted=weighted)
-    calibrate_folder(estimator, found, group_by=group_by, classes=classes, logits=logits)
+    check_apart({"--out": out}, folder_files(source.folder))
+    estimator, _, inputs = calibrated(source, how, SavedOptions())
     estimator.save(out, data=data)
-    summary = {"out": str(out), **describe(estimator), **provenance(inputs)}
-    if as_json:
-        print(json.dumps(finite(summary)))
-        return
-    print_estimator(summary)
-    print(f"wrote {out}")
+    print_calibration({"out": str(out), **describe(estimator, inputs)}, as_json)

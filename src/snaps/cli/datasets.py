@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snaps.cli._options import AsJson
+
 if TYPE_CHECKING:
     from snaps.datasets.registry import Spec
 
@@ -22,7 +24,6 @@ DataDirOption = Annotated[
     Path | None,
     typer.Option(help="Folder of .npz files in the manifest's layout; default: SNAPS_DATA."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -32,32 +33,31 @@ def _default(context: typer.Context) -> None:
 
 
 @app.command("list", epilog="Example: snaps datasets list --data-dir /data/graphs")
-def list_(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+def list_(data_dir: DataDirOption = None, as_json: AsJson = False) -> None:
     """Show all datasets, the paper's statistics of them, and where they are found.
 
     Found files are not opened for this: 'snaps datasets verify' checks them.
     """
-    from snaps.datasets.load import folders
+    from snaps._tables import print_table
+    from snaps.datasets.files import folders
     from snaps.datasets.registry import DATASETS
 
     rows = [_row(spec, data_dir) for spec in DATASETS.values()]
     if as_json:
         print(json.dumps(rows))
         return
-    table = _table(
-        ["name", "nodes", "features", "edges", "classes", "homophily", "found in", "notes"],
-        numbers=range(1, 6),
-    )
-    for row in rows:
-        counts = [f"{row[column]:,}" for column in ("nodes", "features", "edges", "classes")]
-        table.add_row(
+    header = ["name", "nodes", "features", "edges", "classes", "homophily", "found in", "notes"]
+    cells = [
+        [
             row["name"],
-            *counts,
+            *(f"{row[column]:,}" for column in header[1:5]),
             f"{row['homophily']:.2%}",
             row["found_in"] or "not here",
             "; ".join(row["notes"]),
-        )
-    _print(table)
+        ]
+        for row in rows
+    ]
+    print_table(header, cells, texts=header[-2:])
     for place, folder in folders(data_dir).items():
         print(f"{place}: {folder}")
 
@@ -100,23 +100,24 @@ def verify(
         list[str] | None, typer.Argument(help="Names of datasets; default: all.", metavar="NAME...")
     ] = None,
     data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check the checksum and the statistics of every file that is there."""
     from dataclasses import asdict
 
-    from snaps.datasets.load import verify as verify_files
+    from snaps._tables import print_table
+    from snaps.datasets.fetch import verify as verify_files
     from snaps.errors import SnapsError
 
     verdicts = verify_files(names or None, data_dir, progress=True)
     if as_json:
         print(json.dumps([asdict(verdict) for verdict in verdicts], default=str))
     else:
-        table = _table(["name", "state", "found in", "details"])
-        for verdict in verdicts:
-            style = {"damaged": "bold red", "missing": "dim"}.get(verdict.state)
-            table.add_row(verdict.name, verdict.state, verdict.place, verdict.detail, style=style)
-        _print(table)
+        header = ["name", "state", "found in", "details"]
+        cells = [[each.name, each.state, each.place, each.detail] for each in verdicts]
+        print_table(
+            header, cells, bold=[each.state == "damaged" for each in verdicts], texts=header
+        )
     damaged = [f"'{verdict.path}'" for verdict in verdicts if verdict.state == "damaged"]
     if damaged:
         raise SnapsError(f"damaged: {', '.join(damaged)}")
@@ -154,26 +155,3 @@ def _notes(spec: Spec, path: Path | None) -> list[str]:
         except (OSError, zipfile.BadZipFile):
             notes.append("the file found is damaged")
     return notes
-
-
-def _table(columns: list[str], numbers: range = range(0)) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, column in enumerate(columns):
-        last = place == len(columns) - 1
-        justify: Any = "right" if place in numbers else "left"
-        # The last column alone may wrap: numbers and names that are cut help nobody.
-        table.add_column(column, justify=justify, no_wrap=not last)
-    return table
-
-
-def _print(table: Any) -> None:
-    from rich.console import Console
-
-    console = Console()
-    # Without a terminal rich assumes 80 columns, which is too narrow for these tables.
-    if not console.is_terminal:
-        console = Console(width=140)
-    console.print(table)

@@ -1,37 +1,147 @@
-"""`snaps demo`: a made graph, a classifier, five methods side by side."""
+"""`snaps demo`: a synthetic graph, a classifier, five methods side by side, a report."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from snaps.cli._options import Alpha, AsJson, Seed, option
 
-from snaps.cli._options import AlphaOption, JsonOption, SeedOption
+if TYPE_CHECKING:
+    import numpy as np
+
+TRAINING_NODES_A_CLASS = 20
+SPLITS = 100
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo"),
-    nodes: Annotated[int, typer.Option(help="Size of the made graph.")] = 3000,
-    alpha: AlphaOption = 0.05,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
+    out: Annotated[Path, option("Folder for the results.")] = Path("demo"),
+    nodes: Annotated[int, option("Nodes of the synthetic graph.")] = 3000,
+    alpha: Alpha = None,
+    seed: Seed = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a graph, train a classifier on it, and compare APS, RAPS, DAPS, SNAPS and Pooled.
 
     Works offline. Writes a report to open in a browser (report.html), a picture (demo.png), the
     sets of SNAPS (sets.parquet) and the graph as a folder that 'snaps predict' reads (graph/).
     """
-    from snaps.cli._demo import run
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import bar, print_comparison
+    import numpy as np
 
-    with bar("Demo", 5) as advance:
-        result = run(out, num_nodes=nodes, alpha=alpha, seed=seed, advance=advance)
-    about = {**provenance({}), "seed": seed, "splits": result.splits}
-    print_comparison(result.rows, about, as_json)
+    from snaps._checks import check_alpha, check_integer, check_seed
+    from snaps._runtime.progress import track
+    from snaps.cli._show import print_comparison, provenance
+    from snaps.datasets import make_graph
+    from snaps.errors import SnapsError
+    from snaps.estimators import methods
+    from snaps.folder import write_folder
+    from snaps.models import smoothed_regression
+    from snaps.similarity import similarity_graph
+    from snaps.splits import evaluate_splits
+
+    alpha, seed = 0.05 if alpha is None else alpha, seed or 0
+    check_alpha(alpha)
+    check_seed(seed)
+    check_integer(nodes, "nodes", low=200)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SnapsError(f"cannot write '{out}': {error.strerror}") from error
+    with track(True, "Demo", 5) as advance:
+        data = make_graph(nodes, num_classes=6, homophily=0.7, degree=3.0, signal=1.5, seed=seed)
+        graph, labels = data.graph, data.labels
+        advance(1)
+
+        order = np.random.default_rng(seed).permutation(nodes)
+        by_class = [order[labels[order] == y] for y in range(data.num_classes)]
+        train = np.concatenate([members[:TRAINING_NODES_A_CLASS] for members in by_class])
+        pool = np.setdiff1d(np.arange(nodes), train)
+        probs = smoothed_regression(graph, labels, train)
+        accuracy = float((probs.argmax(axis=1) == labels)[pool].mean())
+        advance(1)
+
+        similarity = similarity_graph(graph.features, ids=graph.keys)
+        advance(1)
+
+        budget = min(1000, len(pool) // 2)
+        compared = methods(("APS", "RAPS", "DAPS", "SNAPS", "Pooled"), alpha, seed=seed)
+        evidence: dict[str, Any] = {"similarity": similarity, "known_nodes": train}
+        results = evaluate_splits(
+            compared, graph, probs, labels, pool, budget, SPLITS, seed, **evidence
+        )
+        advance(1)
+
+        shuffled = np.random.default_rng(seed).permutation(pool)
+        calib, test = shuffled[:budget], shuffled[budget:]
+        roles = np.full(nodes, "", "U5")
+        roles[train], roles[calib], roles[test] = "train", "calib", "test"
+        write_folder(out / "graph", graph, probs, labels, roles)
+        sizes = {}
+        for name in ("APS", "SNAPS", "Pooled"):
+            sets = (
+                compared[name].calibrate(graph, probs, labels, calib, **evidence).predict_set(test)
+            )
+            sizes[name] = sets.sizes
+            if name == "SNAPS":
+                sets.to_parquet(out / "sets.parquet")
+        draw(out / "demo.png", results, sizes, alpha)
+        compared["SNAPS"].report(out / "report.html", labels, test, title="a synthetic graph")
+        advance(1)
+    rows = [
+        {"alpha": alpha, "method": name, **{k: float(v.mean()) for k, v in result.items()}}
+        for name, result in results.items()
+    ]
+    print_comparison(rows, {**provenance({}), "seed": seed, "splits": SPLITS}, as_json)
     if not as_json:
-        print(f"Classifier accuracy {result.accuracy:.3f} on {result.description}")
-        for path in result.files:
-            print(f"wrote {path}")
+        print(f"Classifier accuracy {accuracy:.3f} on {graph!r}")
+        for name in ("report.html", "demo.png", "sets.parquet", "graph"):
+            print(f"wrote {out / name}")
         print(f"Next: snaps predict {out / 'graph'} --alpha {alpha:g} --out sets.parquet")
+
+
+def draw(
+    path: Path,
+    results: dict[str, dict[str, np.ndarray]],
+    sizes: dict[str, np.ndarray],
+    alpha: float,
+) -> None:
+    """Coverage and size of each method over the splits, and how large the sets are."""
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from snaps.io.files import atomic_path
+
+    colours = dict(
+        zip(results, ("#999999", "#56B4E9", "#E69F00", "#0072B2", "#D55E00"), strict=True)
+    )
+    figure = Figure(figsize=(10, 3.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, middle, right = axes = figure.subplots(1, 3)
+    for axis, key in ((left, "coverage"), (middle, "size")):
+        values = [result[key] for result in results.values()]
+        boxes = axis.boxplot(values, widths=0.6, patch_artist=True, showfliers=False)
+        for box, colour in zip(boxes["boxes"], colours.values(), strict=True):
+            box.set_facecolor(colour)
+        for line in boxes["medians"]:
+            line.set_color("black")
+        axis.set_xticks(range(1, len(results) + 1), list(results))
+    left.axhline(1 - alpha, color="black", linewidth=1, linestyle="--")
+    middle.set_ylim(bottom=0)
+    top = max(int(each.max()) for each in sizes.values())
+    for shift, (name, counts) in enumerate(sizes.items()):
+        share = np.bincount(counts, minlength=top + 1) / len(counts)
+        places = np.arange(top + 1) + 0.28 * (shift - 1)
+        right.bar(places, share, width=0.28, label=name, color=colours[name])
+    right.set_xticks(range(top + 1))
+    right.legend(frameon=False)
+    titles = (
+        f"Coverage: {1 - alpha:g} is promised",
+        "Mean size of the sets: small is good",
+        "Share of sets by number of labels",
+    )
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_title(title, fontsize=11)
+        axis.spines[["top", "right"]].set_visible(False)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150, format="png")

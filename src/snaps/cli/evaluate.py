@@ -5,20 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from snaps.cli._options import (
-    CandidatesOption,
-    ClassesOption,
-    FolderArgument,
-    JsonOption,
-    KOption,
-    LogitsOption,
-    NeighboursOption,
-    RecallOption,
-    SeedOption,
-    WeightedOption,
-)
+from snaps.cli._options import AsJson, FolderOptions, SearchOptions, Seed, option, with_options
 
 if TYPE_CHECKING:
     from snaps.advisor import Advice
@@ -32,94 +19,87 @@ class Goal(StrEnum):
     sizes = "sizes"
 
 
+@with_options
 def evaluate(
-    folder: FolderArgument,
+    source: FolderOptions,
     splits: Annotated[
-        int,
-        typer.Option("--splits", "--n-splits", help="Number of random calibration/test splits."),
+        int, option("Number of random calibration/test splits.", "--splits", "--n-splits")
     ] = 100,
-    alpha: Annotated[list[float] | None, typer.Option(help="Level; may be repeated.")] = None,
+    alpha: Annotated[
+        list[float] | None, option("Miscoverage; may be repeated. Default: 0.05.")
+    ] = None,
     calib: Annotated[
         int | None,
-        typer.Option(
-            "--calib",
-            "--n-calib",
-            help="Labels spent a split; default: as many as have role calib.",
-        ),
+        option("Labels per split. Default: as many as have role calib.", "--calib", "--n-calib"),
     ] = None,
     goal: Annotated[
         Goal | None,
-        typer.Option(
-            help="Recommend a method: smallest sets, most singletons, balanced classes or sizes."
-        ),
+        option("Recommend a method: smallest sets, most singletons, balanced classes or sizes."),
     ] = None,
-    k: KOption = 20,
-    neighbours: NeighboursOption = None,
-    recall: RecallOption = None,
-    candidates: CandidatesOption = None,
-    classes: ClassesOption = None,
-    weighted: WeightedOption = False,
-    logits: LogitsOption = False,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
+    *,
+    search: SearchOptions,
+    seed: Seed = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare all methods on many random splits of the labelled nodes of a folder.
 
-    The pool is every labelled node whose role is calib, test or none. Methods with something to
+    The pool is every labelled node whose role is calib, test or none. Methods with parameters to
     tune use role tune (else valid), or pay for tuning from the labels of a split; Pooled, to which
     valid is evidence, pays where there is no role tune. With --goal a method is recommended for the
-    first level, from the tuning nodes alone: role tune (else valid), or the part of the calibration
-    nodes that 'snaps predict' would tune on. It joins the table; a note says so when the table,
-    which looks at all labels, has a better one at the goal.
+    first alpha, from the tuning nodes alone: role tune (else valid), or the part of the calibration
+    nodes that 'snaps predict' would tune on. It joins the table. A note says so if another method
+    is better at the goal in the table, which looks at all labels.
     """
     import numpy as np
 
     from snaps._checks import check_alpha, check_integer
-    from snaps.cli._options import asked_search, class_names, read
-    from snaps.cli._provenance import provenance
-    from snaps.cli._show import bar, print_comparison
+    from snaps._runtime.progress import track
+    from snaps.cli._calibration import class_names, read
+    from snaps.cli._show import print_comparison, provenance
     from snaps.errors import SnapsError
     from snaps.estimators import COMPARED, all_methods, methods
     from snaps.predictor.estimator import method_of
     from snaps.similarity import similarity_graph
     from snaps.splits import evaluate_splits
 
-    alphas = alpha or [0.05]
+    alphas, seed = alpha or [0.05], seed or 0
     for level in alphas:
         check_alpha(level)
     check_integer(splits, "--splits", low=1)
-    compared = methods(COMPARED, k=k, seed=seed)
-    search = asked_search(neighbours, recall, candidates)
+    asked = {"k": 20} | search.search()
+    compared = methods(COMPARED, k=asked["k"], seed=seed)
     for method in compared.values():
         if "neighbours" in method.get_params():
-            method.set_params(**search)
+            method.set_params(**asked)
         method_of(method)
-    data, inputs = read(folder, weighted=weighted)
+    data, inputs = read(source)
     pool = np.flatnonzero(data.labelled & np.isin(data.roles, ("", "calib", "test")))
     if pool.size < 2:
-        raise SnapsError(f"'{folder}' must have two labelled nodes to split, got {pool.size}")
+        raise SnapsError(
+            f"'{source.folder}' must have two labelled nodes to split, got {pool.size}"
+        )
     if calib is None:
         calib = int(np.isin(pool, data.nodes("calib")).sum())
         if not 0 < calib < pool.size:
             calib = min(1000, pool.size // 2)
     check_integer(calib, "--calib", low=1, high=pool.size - 1)
-    names, near = class_names(data, classes), None
+    names, similarity, advice = class_names(data, source.classes), None, None
     if data.graph.features is not None:
-        options = {"method" if name == "neighbours" else name: v for name, v in search.items()}
-        near = similarity_graph(
-            data.graph.features, k, ids=data.graph.keys, progress=True, **options
+        options = {"method" if name == "neighbours" else name: v for name, v in asked.items()}
+        similarity = similarity_graph(
+            data.graph.features, ids=data.graph.keys, progress=True, **options
         )
-    advice = None
+    common = {"similarity": similarity, "logits": source.logits, "classes": names, "seed": seed}
     if goal is not None:
-        advice = _advice(data, goal, alphas[0], calib, k, seed, near, logits, names)
-        compared.setdefault(advice.name, all_methods(k=k, seed=seed)[advice.name])
+        advice = _advice(data, goal.value, alphas[0], calib, k=asked["k"], **common)
+        compared.setdefault(advice.name, all_methods(k=asked["k"], seed=seed)[advice.name])
     rows: list[dict[str, Any]] = []
-    with bar("Evaluating", len(compared)) as advance:
+    with track(True, "Evaluating", len(compared)) as advance:
         for name, method in compared.items():
             tune, known = data.tuning_and_known(method_of(method).uses_evidence)
             result = evaluate_splits(
-                method, data.graph, data.probs, data.labels, pool, calib, splits, seed, near,
-                tune_nodes=tune, known_nodes=known, alphas=alphas, logits=logits, classes=names,
+                method, data.graph, data.probs, data.labels, pool, calib, splits,
+                tune_nodes=tune, known_nodes=known, alphas=alphas, **common,
             )  # fmt: skip
             for i, level in enumerate(alphas):
                 means = {key: float(np.mean(values[i])) for key, values in result.items()}
@@ -133,17 +113,9 @@ def evaluate(
 
 
 def _advice(
-    data: Folder,
-    goal: Goal,
-    alpha: float,
-    budget: int,
-    k: int,
-    seed: int,
-    similarity: Any,
-    logits: bool,
-    classes: Any,
+    data: Folder, goal: str, alpha: float, budget: int, *, seed: int, **options: Any
 ) -> Advice:
-    """A recommendation for a folder, without any label of a node that calibrates.
+    """A recommendation for a folder, without any label of a calibration node.
 
     Judged at the number of calibration nodes that the splits of the table have.
     """
@@ -168,57 +140,43 @@ def _advice(
             f"'--goal' must have at least {fewest_nodes(alpha)} nodes that calibrate, got {budget}"
         )
     return advise(
-        data.graph, data.probs, data.labels, tune, goal.value, n_calib=budget, alpha=alpha,
-        known_nodes=known, similarity=similarity, logits=logits, k=k, seed=seed, classes=classes,
+        data.graph, data.probs, data.labels, tune, goal, n_calib=budget, alpha=alpha,
+        known_nodes=known, seed=seed, **options,
     )  # fmt: skip
 
 
 def _note(rows: list[dict[str, Any]], advice: Advice) -> str:
     """Why the table seems to say otherwise, where it does.
 
-    The table's numbers rest on labels that calibrate and are predicted: a choice by them would cost
-    the guarantee, which is why the recommendation doesn't know them.
+    The table's numbers rest on labels of calibration and test nodes: a choice by them would cost
+    the guarantee, which is why the recommendation does not use them.
     """
     from snaps.advisor import GOALS
 
-    key = GOALS[advice.goal]
+    key, notes, tuning = GOALS[advice.goal], [], len(advice.comparison.keys)
     (mine,) = (row for row in rows if row["method"] == advice.name)
-    notes = _beside(rows, mine, key, advice), _outside(mine, key, advice)
-    return "\n".join(filter(None, notes))
-
-
-def _outside(mine: dict[str, Any], key: str, advice: Advice) -> str:
-    """Say so when the table is not where the recommendation expects it."""
-    key = key if key in mine else "size"
-    told = advice.rows[0]
-    if told[f"{key}_low"] <= mine[key] <= told[f"{key}_high"]:
-        return ""
-    return (
-        f"Note: the table has {mine[key]:.3f} for {advice.name}, outside of what the "
-        f"recommendation expects. It knows {len(advice.comparison.keys)} tuning nodes alone; "
-        "nodes of role valid, taken where none has role tune, may be unlike the others."
-    )
-
-
-def _beside(rows: list[dict[str, Any]], mine: dict[str, Any], key: str, advice: Advice) -> str:
-    """Say so when the table has another method ahead."""
-    if key not in mine:
-        least = min(rows, key=lambda row: row["size"])
-        if least is mine:
-            return ""
-        return (
-            f"Note: {least['method']} has the smallest sets in the table ({least['size']:.3f} "
+    in_table = key in mine
+    sign = -1 if key == "singleton_hit" else 1
+    key = key if in_table else "size"
+    best = min(rows, key=lambda row: sign * row[key])
+    if not in_table and best is not mine:
+        notes.append(
+            f"Note: {best['method']} has the smallest sets in the table ({best['size']:.3f} "
             f"against {mine['size']:.3f}); the goal {advice.goal} is about something that the "
             "table does not show."
         )
-    sign = -1 if key == "singleton_hit" else 1
-    best = min(rows, key=lambda row: sign * row[key])
-    if sign * best[key] >= sign * mine[key]:
-        return ""
-    by, noise = advice.comparison.difference(best["method"], advice.name, key)
-    return (
-        f"Note: {best['method']} is ahead in the table ({best[key]:.3f} against {mine[key]:.3f}), "
-        f"which looks at labels that calibrate and are predicted. The recommendation must not; on "
-        f"{len(advice.comparison.keys)} tuning nodes the two differ by {by:+.3f} "
-        f"({by - noise:+.3f} to {by + noise:+.3f})."
-    )
+    elif sign * best[key] < sign * mine[key]:
+        by, noise = advice.comparison.difference(best["method"], advice.name, key)
+        notes.append(
+            f"Note: {best['method']} is ahead in the table ({best[key]:.3f} against "
+            f"{mine[key]:.3f}), which looks at labels that calibrate and are predicted. The "
+            f"recommendation must not; on {tuning} tuning nodes the two differ by {by:+.3f} "
+            f"({by - noise:+.3f} to {by + noise:+.3f})."
+        )
+    if not advice.rows[0][f"{key}_low"] <= mine[key] <= advice.rows[0][f"{key}_high"]:
+        notes.append(
+            f"Note: the table has {mine[key]:.3f} for {advice.name}, outside of what the "
+            f"recommendation expects. It knows {tuning} tuning nodes alone; nodes of role valid, "
+            "taken where none has role tune, may be unlike the others."
+        )
+    return "\n".join(notes)

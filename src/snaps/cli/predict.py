@@ -4,124 +4,97 @@ from __future__ import annotations
 
 import json
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from snaps.cli._options import (
-    AskedAlpha,
-    AskedK,
-    AskedMethod,
-    AskedSeed,
-    ByClassOption,
-    CandidatesOption,
-    ClassesOption,
-    Engine,
-    EngineOption,
-    FolderArgument,
-    GroupOption,
-    JsonOption,
-    LogitsOption,
-    MasterOption,
-    MemoryOption,
-    Method,
-    MissingOption,
-    NeighboursOption,
-    RecallOption,
-    ScoreOption,
-    ThresholdOption,
-    UsingOption,
-    WeightedOption,
-    WeightsOption,
+    AsJson,
+    FolderOptions,
+    MethodOptions,
+    SavedOptions,
+    given_options,
+    with_options,
 )
 
 
+class Engine(StrEnum):
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+@with_options
 def predict(
-    folder: FolderArgument,
     out: Annotated[
         str,
         typer.Option(help="File for id, labels and size: .parquet, .csv or .jsonl; - is CSV."),
     ],
-    alpha: AskedAlpha = None,
-    using: UsingOption = None,
-    method: AskedMethod = None,
-    score: ScoreOption = None,
-    k: AskedK = None,
-    neighbours: NeighboursOption = None,
-    recall: RecallOption = None,
-    candidates: CandidatesOption = None,
-    weights: WeightsOption = None,
-    class_conditional: ByClassOption = False,
-    group_by: GroupOption = None,
-    classes: ClassesOption = None,
-    weighted: WeightedOption = False,
-    missing: MissingOption = None,
-    threshold: ThresholdOption = None,
+    source: FolderOptions,
+    how: MethodOptions,
+    saved: SavedOptions,
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
-    memory: MemoryOption = None,
-    logits: LogitsOption = False,
-    seed: AskedSeed = None,
-    engine: EngineOption = Engine.LOCAL,
-    master: MasterOption = None,
-    as_json: JsonOption = False,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory to stay within, such as 8GB. Large tables are stored in temporary files "
+            "next to --out if need be."
+        ),
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Where to work: in this process, or on a Spark cluster.")
+    ] = Engine.LOCAL,
+    master: Annotated[
+        str | None,
+        typer.Option(help="With --engine spark: the cluster, such as spark://host:7077 or yarn."),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write prediction sets for the nodes of a graph folder.
 
-    Nodes with role calib calibrate; role tune (else valid) chooses the weights, or a part of the
-    calibration nodes does. Sets are written for role test, else for every node that is neither
-    calib nor tune. Method pooled takes the labels of roles train and valid as evidence, writes no
-    sets for them, and without a role tune tunes on a part of the calibration nodes.
+    Nodes with role calib are the calibration set. The weights are tuned on role tune, else on
+    valid, else on a part of the calibration nodes. Sets are written for role test, else for every
+    node that is neither calib nor tune. Method pooled takes the labels of roles train and valid as
+    evidence, writes no sets for them, and without a role tune tunes on a part of the calibration
+    nodes.
 
-    With --with, the calibration and tuning nodes of the file are found by id, parameters are
-    fitted again on this folder's graph, and nodes with role calib that are new calibrate too.
+    With --with, the calibration and tuning nodes of the file are matched by id, parameters are
+    fitted again on this folder's graph, and new nodes with role calib join the calibration set.
     """
-    from snaps.cli._options import asked_nodes, asked_search, calibrated, make_estimator
-
-    search = asked_search(neighbours, recall, candidates)
     if engine is Engine.SPARK:
-        from snaps.cli._spark import predict_on_spark, refuse_local
+        from snaps.cli._spark import predict_on_spark
 
-        refuse_local({
-            "--with": using, "--group-by": group_by, "--weighted": weighted or None,
-            "--missing": missing, "--threshold": threshold, "--save": save, "--memory": memory,
-            "--neighbours": search.get("neighbours"), "--recall": recall,
-        })  # fmt: skip
-        estimator = make_estimator(
-            method or Method.SNAPS, score, 0.05 if alpha is None else alpha, k, weights,
-            class_conditional, 0 if seed is None else seed, search,
-        )  # fmt: skip
-        predict_on_spark(folder, out, estimator, master, classes, logits, as_json)
+        given = given_options(source) | given_options(how) | given_options(saved)
+        given |= {"--save": save, "--memory": memory}
+        predict_on_spark(source, how, out, master, as_json, given)
         return
     if master is not None:
         raise typer.BadParameter("it goes with --engine spark", param_hint="--master")
-    from snaps._manifest import folder_files
-    from snaps._runtime.memory import placed
+    from snaps._runtime.memory import is_placed, placed
     from snaps._runtime.progress import recorded, stage
-    from snaps.cli._provenance import provenance
-    from snaps.cli._resources import read_size, told
-    from snaps.cli._show import print_prediction, summarise
+    from snaps.cli._calibration import asked_nodes, calibrated
+    from snaps.cli._resources import peak_memory, read_size, shown_size
+    from snaps.cli._show import describe, print_prediction, summarise
+    from snaps.errors import warn
     from snaps.io.files import check_apart, check_writable
+    from snaps.io.folders import folder_files
     from snaps.sets import check_output
 
     # Before the work is done, not after.
     check_output(out, "--out")
     if save is not None:
         check_writable(save)
-    written = {"--out": out, "--save": save}
+    written: dict[str, Any] = {"--out": None if out == "-" else out, "--save": save}
     check_apart(
-        {name: path for name, path in written.items() if path is not None and path != "-"},
-        [*folder_files(folder), *filter(None, [using])],
+        {name: path for name, path in written.items() if path is not None},
+        [*folder_files(source.folder), *filter(None, [saved.using])],
     )
-    limit, began = read_size(memory, "--memory"), time.perf_counter()
+    limit = None if memory is None else read_size(memory, "--memory")
+    began = time.perf_counter()
     with recorded() as seconds, placed():
         with stage("reading"):  # what is more than reading and checking has stages of its own
-            estimator, data, inputs = calibrated(
-                folder, using, alpha=alpha, method=method, score=score, k=k, weights=weights,
-                class_conditional=class_conditional, group_by=group_by, classes=classes,
-                weighted=weighted, missing=missing, threshold=threshold, logits=logits, seed=seed,
-                search=search, memory=limit, out=out,
-            )  # fmt: skip
+            estimator, data, inputs = calibrated(source, how, saved, limit, out)
         with stage("sets"):
             sets = estimator.predict_set(asked_nodes(data, estimator))
         with stage("writing"):
@@ -129,10 +102,13 @@ def predict(
             if save is not None:
                 _save(estimator, save, out)
         with stage("summary"):
-            summary = {**summarise(estimator, data, sets, out), **provenance(inputs)}
-    if save is not None:
-        summary["saved"] = str(save)
-    print_prediction({**summary, **told(seconds, time.perf_counter() - began)}, as_json)
+            summary = {**describe(estimator, inputs), **summarise(estimator, data, sets)}
+        mapped, peak = is_placed(), peak_memory()
+    if limit is not None and peak is not None and peak > limit and not mapped:
+        warn(f"--memory {memory} was exceeded: the command took {shown_size(peak)}")
+    summary |= {"out": out} | ({} if save is None else {"saved": str(save)})
+    summary["seconds"] = {**seconds, "total": time.perf_counter() - began}
+    print_prediction({**summary, "peak_memory": peak}, as_json)
 
 
 def _save(estimator: Any, path: Path, out: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Mapping
@@ -27,24 +28,50 @@ _FORMATS: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 
 
-def read_feature_file(path: Path, num_nodes: int) -> Any:
-    """The features in a file, a row for each of so many nodes."""
+def read_feature_file(path: Path, num_nodes: int) -> tuple[Any, str]:
+    """The features in a file, a row for each of so many nodes; and the mark of the file."""
     if path.suffix == ".npy":
         mapped = read_npy(path)
         _check_rows(mapped.shape, path, num_nodes)
         if is_placed() or mapped.nbytes <= machine_memory() / 4:
-            return _copied(path, mapped)
-        writable = os.access(path.parent, os.W_OK)
-        with placed(path.parent if writable else tempfile.gettempdir()):
-            return _copied(path, mapped)
+            return _copied(path, mapped), ""
+        beside = os.access(path.parent, os.W_OK)
+        with placed(path.parent if beside else tempfile.gettempdir()):
+            return _copied(path, mapped), ""
     with open_npz(path) as arrays:
         if "format" in arrays:
-            return _scipy_features(arrays, path, num_nodes)
-        features = features_from_arrays(arrays, path)
+            return _scipy_features(arrays, path, num_nodes), arrays.comment
+        features, mark = features_from_arrays(arrays, path), arrays.comment
     if features is None:
         raise SnapsError(f"'{path}' must hold 'x' or 'x_data', 'x_indices', 'x_indptr', 'x_shape'")
     _check_rows(features.shape, path, num_nodes)
-    return features
+    return features, mark
+
+
+def feature_sizes(path: Path) -> tuple[int, int, int]:
+    """What features in a file take of memory, which are not read for this.
+
+    Their bytes as read and as floats, their columns, and the bytes that turning another sparse
+    format into rows takes: SciPy does it by way of arrays as large.
+    """
+    if path.suffix == ".npy":
+        array = read_npy(path)
+        return array.size * float_bytes(array.dtype), array.shape[-1] if array.ndim else 0, 0
+    with open_npz(path) as arrays:
+        if "x" in arrays and "format" not in arrays:
+            kind, ends = arrays.header("x")
+            return math.prod(ends) * float_bytes(kind), ends[-1] if ends else 0, 0
+        size = sum(arrays.sizes.values())
+        rows = "format" not in arrays or arrays["format"].tolist() in ("csr", b"csr")
+        shape = arrays.get("shape" if "format" in arrays else "x_shape", np.empty(0))
+    columns = int(shape.flat[-1]) if shape.size and shape.dtype.kind in "iu" else 0
+    return size, columns, 0 if rows else 2 * size
+
+
+def float_bytes(kind: np.dtype) -> int:
+    """Bytes of a number as it is read, and of the float that it becomes."""
+    floats = np.promote_types(kind, np.float32)
+    return floats.itemsize + (0 if floats == kind else kind.itemsize)
 
 
 def _check_rows(shape: tuple[int, ...], path: Path, num_nodes: int) -> None:

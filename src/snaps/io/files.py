@@ -72,10 +72,10 @@ def check_working_directory() -> None:
 def check_apart(outputs: Mapping[str, Any], inputs: Iterable[Path]) -> None:
     """Files to be written, by the option that names them, must be no inputs and not one another."""
     places: dict[str, Path] = {}
+    wholes = [Path(os.path.realpath(path)) for path in inputs]
     for name, path in outputs.items():
         target = _resolved(path)
-        for other in inputs:
-            whole = _resolved(other)
+        for whole in wholes:
             if target == whole or whole in target.parents or _same_file(target, whole):
                 raise SnapsError(f"'{name}' must not be an input, got '{path}'")
         for option, taken in places.items():
@@ -101,11 +101,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = check_writable(path)
     handle = _open_nameless(target.parent)
     try:
+        kept = _mode(target) if target.exists() else None
         with _named(target) if handle is None else _nameless(target, handle) as temporary:
             usual = _make_private(temporary)
             yield temporary
             # A file that is replaced keeps its mode: what was private stays private.
-            temporary.chmod(_mode(target) if target.exists() else usual)
+            temporary.chmod(usual if kept is None else kept)
     except OSError as error:
         raise SnapsError(f"cannot write '{path}': {_reason(error)}") from error
 
@@ -235,6 +236,11 @@ class Archive(Mapping[str, np.ndarray]):
             raise self._unreadable(error) from error
 
     @property
+    def comment(self) -> str:
+        """What the archive says of itself."""
+        return self._zip.comment.decode("ascii", "replace")
+
+    @property
     def sizes(self) -> dict[str, int]:
         """The bytes of each array, as the archive says."""
         return {name: member.file_size for name, member in self._members.items()}
@@ -330,12 +336,15 @@ def write_npz(
         pack_npz(temporary, arrays, compress=compress)
 
 
-def pack_npz(path: Path, arrays: Mapping[str, Any], *, compress: bool = False) -> None:
+def pack_npz(
+    path: Path, arrays: Mapping[str, Any], *, compress: bool = False, comment: str = ""
+) -> None:
     """Fill an .npz archive, arrays compressed where that pays.
 
     Objects are refused, as they would be pickled.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.comment = comment.encode()
         for name, each in arrays.items():
             array, member = np.asanyarray(each), f"{name}.npy"
             pays = compress and _shrinks(array)

@@ -1,29 +1,156 @@
-"""A graph folder as the arguments of a `Graph`: which files there are, and what is in them."""
+"""A graph folder on disk: which files there are, and that they belong together.
+
+A folder is several files, each of which is replaced on its own. `write_folder` gives nodes.parquet
+its name last, so that whoever stops half way leaves no folder that can be read; and all files that
+it writes carry one mark, a digest of the graph, so that files of two graphs are not read as one.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from snaps._checks import check_path
+from snaps._checks import check_path, in_row
 from snaps._checks.ids import check_ids
+from snaps._checks.matrices import refuse_weights
 from snaps._checks.named import EDGE_COLUMNS
-from snaps._manifest import FEATURE_FILES, steady
 from snaps.errors import SnapsError, warn
 from snaps.io.csv import FEATURE, CsvColumns
 from snaps.io.features import read_feature_file
+from snaps.io.files import unreadable
 from snaps.io.parquet import Columns, is_text
 
+CSV_FILES = ("nodes.csv", "edges.csv")
+FEATURE_FILES = ("features.npz", "features.npy")
+MARK, FEATURES = "snaps.folder", "snaps.features"  # metadata of files that `write_folder` writes
 
-def open_nodes(root: Path) -> Columns:
+
+@dataclass(frozen=True)
+class GraphFiles:
+    """The files of a graph folder, opened; columns are read when asked for."""
+
+    root: Path
+    nodes: Columns
+    edges: Columns
+
+
+@contextmanager
+def open_folder(folder: str | os.PathLike[str]) -> Iterator[GraphFiles]:
+    """Open a graph folder, whose files must not change within the block."""
+    root = check_folder(folder)
+    before, cause = _stamps(root), None
+    try:
+        yield _opened(root)
+    except SnapsError as error:
+        cause = error
+    if _stamps(root) != before:
+        raise SnapsError(f"'{root}' must not change while it is read: read it again") from cause
+    if cause is not None:
+        raise cause
+
+
+def _opened(root: Path) -> GraphFiles:
+    """The files of a folder, if they belong together."""
+    nodes = _open_nodes(root)
+    edges = _open_edges(root, nodes)
+    check_mark(nodes, edges.path, edges.metadata.get(MARK))
+    beside = [name for name in FEATURE_FILES if os.path.exists(root / name)]
+    if FEATURES in nodes.metadata and "features" not in nodes and not beside:
+        missing = nodes.metadata[FEATURES]
+        raise SnapsError(f"'{root}' must hold the {missing} that belongs to '{nodes.file}'")
+    return GraphFiles(root, nodes, edges)
+
+
+def check_folder(folder: Any) -> Path:
+    """A folder that is there."""
+    root = check_path(folder, "folder")
+    if not os.path.isdir(root):
+        raise SnapsError(f"cannot read '{root}': no such folder")
+    return root
+
+
+def folder_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """The files and folders of part files that a graph folder may consist of."""
+    names = ("nodes.parquet", "edges.parquet", *FEATURE_FILES, *CSV_FILES)
+    return [Path(folder) / name for name in names]
+
+
+def check_mark(nodes: Columns, path: Path, mark: str | None) -> None:
+    """Refuse a file that `write_folder` wrote for another graph than the nodes."""
+    if mark and mark != nodes.metadata.get(MARK, mark):
+        raise SnapsError(
+            f"'{path.parent}' must hold files that were written together, "
+            f"got '{path.name}' of another graph than '{nodes.file}'"
+        )
+
+
+def _stamps(root: Path) -> list[tuple[str, int, int, int]]:
+    """What shows that a file is another one: its inode, size and time."""
+    stamps = []
+    for path in folder_files(root):
+        if os.path.islink(path) and not os.path.exists(path):
+            raise _dangling(path)
+        for file in [path, *part_files(path)] if path.is_dir() else [path]:
+            if os.path.exists(file):
+                state = file.stat()
+                stamps.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))
+    return stamps
+
+
+def part_files(folder: Path, above: tuple[str, ...] = ()) -> list[Path]:
+    """All files below a folder, links followed, in the order of their names."""
+    place = os.path.realpath(folder)
+    if place in above:
+        raise SnapsError(f"cannot read '{folder}': the link leads to a folder that it is in")
+    try:
+        inside = list(folder.iterdir())
+    except OSError as error:
+        raise unreadable(folder, error, "not a folder") from error
+    files = list[Path]()
+    for path in inside:
+        if path.is_dir():
+            files += part_files(path, (*above, place))
+        elif os.path.exists(path):
+            files.append(path)
+        elif not path.name.startswith((".", "_")):  # which no reader of Parquet looks at
+            raise _dangling(path)
+    return sorted(files)
+
+
+def _dangling(path: Path) -> SnapsError:
+    return SnapsError(f"cannot read '{path}': the link leads to no file")
+
+
+def digests(paths: Iterable[Path]) -> dict[str, str]:
+    """SHA-256 of files and of folders of part files, by their names.
+
+    What `sha256sum` prints of a file; of a folder of part files, what it prints of its own output
+    for all of them in the order of their names.
+    """
+    return {path.name: _sha256(path) for path in paths if os.path.exists(path)}
+
+
+def _sha256(path: Path) -> str:
+    if path.is_dir():
+        lines = [f"{_sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in part_files(path)]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _open_nodes(root: Path) -> Columns:
     """The columns of nodes.parquet or nodes.csv."""
     path = _either(root, "nodes")
     return CsvColumns(path) if path.suffix == ".csv" else Columns(path)
 
 
-def open_edges(root: Path, nodes: Columns) -> Columns:
+def _open_edges(root: Path, nodes: Columns) -> Columns:
     """The columns of edges.parquet or edges.csv; ids are strings in CSV where the nodes' are."""
     path = _either(root, "edges")
     if path.suffix != ".csv":
@@ -47,26 +174,9 @@ def end_columns(names: Any) -> list[str]:
     return list((pairs or EDGE_COLUMNS)[0])
 
 
-def check_folder(folder: Any) -> Path:
-    """A folder that is there."""
-    root = check_path(folder, "folder")
-    if not os.path.isdir(root):
-        raise SnapsError(f"cannot read '{root}': no such folder")
-    return root
-
-
-def read_graph(
-    folder: str | os.PathLike[str], *, weighted: bool
-) -> tuple[dict[str, Any], Any, str]:
-    """Edges and ids of a graph folder as arguments of a `Graph`, features, and the edges' file."""
-    root = check_folder(folder)
-    with steady(root):
-        return _read_graph(root, weighted)
-
-
-def _read_graph(root: Path, weighted: bool) -> tuple[dict[str, Any], Any, str]:
-    nodes = open_nodes(root)
-    edges = open_edges(root, nodes)
+def read_graph(files: GraphFiles, *, weighted: bool) -> tuple[dict[str, Any], Any]:
+    """Edges and ids of a graph folder as arguments of a `Graph`, and its features."""
+    nodes, edges = files.nodes, files.edges
     ids = check_ids(nodes.ids("id"), nodes.title("id"))
     if len(ids) == 0:
         raise SnapsError(f"'{nodes.path}' must hold at least one node, got none")
@@ -76,10 +186,11 @@ def _read_graph(root: Path, weighted: bool) -> tuple[dict[str, Any], Any, str]:
     weights = None
     if weighted:
         weights = edges.numbers(["weight"])[:, 0]
+        refuse_weights(weights, edges.title("weight"), in_row)
     elif "weight" in edges:
         warn(f"{edges.title('weight')} is ignored; weighted=True (--weighted) uses it")
     parts = {"edges": ends, "num_nodes": len(ids), "ids": ids, "edge_weights": weights}
-    return parts, read_features(root, nodes, len(ids)), edges.file
+    return parts, read_features(files.root, nodes, len(ids))
 
 
 def read_features(root: Path, nodes: Columns, num_nodes: int) -> Any:
@@ -96,4 +207,6 @@ def read_features(root: Path, nodes: Columns, num_nodes: int) -> Any:
         return None
     if not present:
         return nodes.numbers(named) if "features" not in nodes else nodes.lists("features")
-    return read_feature_file(present[0], num_nodes)
+    features, mark = read_feature_file(present[0], num_nodes)
+    check_mark(nodes, present[0], mark)
+    return features

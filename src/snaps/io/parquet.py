@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ class Columns:
     Part files may differ in what they leave out and in number types. Folders of part files may be
     partitioned in the way of Hive (``role=calib/``); folders above them tell nothing.
     """
+
+    metadata: Mapping[str, str] = {}
 
     def __init__(self, path: Path):
         import pyarrow as pa
@@ -56,6 +59,10 @@ class Columns:
             schema = pa.unify_schemas(schemas, promote_options="permissive")
             self._data = dataset(path, schema, **options)
             self._rows = self._data.count_rows()
+            kept = parts.schema.metadata or {}
+            self.metadata = {
+                key.decode(): kept[key].decode() for key in kept if key[:6] == b"snaps."
+            }
             self.types = dict(zip(schema.names, schema.types, strict=True))
             if path.is_dir() and len(keys):
                 check_agreement(path, self._data.get_fragments(), self.types)
@@ -130,11 +137,16 @@ class Columns:
         cost = [_TEXT if is_text(self.types[name]) else _NUMBER for name in names]
         self._refuse(names, self._rows * sum(cost))
 
+    @cached_property
+    def _limit(self) -> float:
+        return machine_memory()
+
     def _refuse(self, names: list[str], needed: int) -> None:
-        if needed > (limit := machine_memory()):
+        if needed > self._limit:
             raise NotEnoughMemory(
                 f"cannot read '{self.path}': {' and '.join(names)} in {self._rows} rows take "
-                f"{needed / 1e9:.1f} GB of memory or more, and this machine has {limit / 1e9:.1f}"
+                f"{needed / 1e9:.1f} GB of memory or more, and this machine has "
+                f"{self._limit / 1e9:.1f}"
             )
 
     def _table(self, names: list[str]) -> Any:

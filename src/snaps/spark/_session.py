@@ -24,12 +24,11 @@ import scipy.sparse as sp
 
 from snaps._checks import shown
 from snaps._checks.features import check_features
-from snaps._manifest import FEATURE_FILES
 from snaps.errors import SnapsError, require
 from snaps.io.files import unreadable
-from snaps.io.folders import read_features
+from snaps.io.folders import FEATURE_FILES, read_features
 from snaps.io.parquet import Columns, is_text
-from snaps.spark._failures import reason
+from snaps.spark._told import reason
 
 PATIENCE = 5.0  # seconds to wait for a master to answer
 

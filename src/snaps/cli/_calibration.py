@@ -1,0 +1,186 @@
+"""How a graph folder becomes a calibrated estimator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from snaps._checks import shown
+from snaps._checks.named import named_columns
+from snaps._runtime import progress as _progress
+from snaps._runtime.memory import place_tables
+from snaps.cli._options import FolderOptions, MethodOptions, SavedOptions, given_options
+from snaps.cli._resources import place_for_tables, shape_of
+from snaps.cli._show import status
+from snaps.cli._words import name_classes
+from snaps.errors import SnapsError
+from snaps.folder import Folder, check_agreement, read_files
+from snaps.io.folders import GraphFiles, digests, folder_files, open_folder
+from snaps.predictor.estimator import method_of
+from snaps.predictor.loading import load
+
+if TYPE_CHECKING:
+    from snaps.predictor.estimator import Estimator
+
+
+def calibrated(
+    source: FolderOptions,
+    how: MethodOptions,
+    saved: SavedOptions,
+    limit: int | None = None,
+    out: str = "-",
+) -> tuple[Estimator, Folder, dict[str, str]]:
+    """The estimator of the options, or a saved one, calibrated on a folder.
+
+    Also the folder, and the digests of all files that were read. Within a limit on memory, large
+    tables may be stored in temporary files next to `out`.
+    """
+    estimator = _estimator(how, saved)
+
+    def place(files: GraphFiles) -> None:
+        if limit is not None:
+            shape = shape_of(files, weighted=source.weighted, group_by=how.group_by)
+            place_tables(place_for_tables(limit, shape, estimator, out))
+
+    data, inputs = read(source, how.group_by, place)
+    names = class_names(data, source.classes)
+    options = {
+        "logits": source.logits,
+        "groups": data.columns[how.group_by] if how.group_by else None,
+        "classes": names,
+    }
+    with _progress.stage("calibration"), _progress.shown():
+        if saved.using is None:
+            name_classes(range(data.probs.shape[1]) if names is None else names)
+            _calibrate(estimator, data, options)
+        else:
+            inputs |= digests([saved.using])
+            name_classes(estimator.classes_)
+            _recalibrate(estimator, data, saved, options)
+    return estimator, data, inputs
+
+
+def read(
+    source: FolderOptions,
+    group_by: str | None = None,
+    place: Callable[[GraphFiles], None] | None = None,
+) -> tuple[Folder, dict[str, str]]:
+    """A graph folder and the digests of its files, with a spinner.
+
+    `place` says where its large tables are stored, and is called before they are read.
+    """
+    if group_by in ("id", "label", "role", "probs", "features"):
+        raise SnapsError(
+            "'--group-by' must be a column that tells nothing of labels, and is known for every "
+            f"node to predict, got {group_by!r}"
+        )
+    columns = [group_by] if group_by else []
+    with status(f"Reading {source.folder}"), open_folder(source.folder) as files:
+        if place is not None:
+            place(files)
+        data = read_files(files, columns, in_order=True, weighted=source.weighted)
+        return data, digests(folder_files(source.folder))
+
+
+def class_names(data: Folder, classes: str | None) -> Any:
+    """The names of the columns of probs: the folder's, else the option's, else None."""
+    if classes is None:
+        return data.classes
+    names = read_names(classes, integers=data.labels.dtype.kind in "iu")
+    if data.classes is None:
+        return names
+    check_agreement(names, data.class_columns)
+    return data.classes
+
+
+def read_names(classes: str, *, integers: bool) -> list[Any]:
+    """The names of --classes, as integers if they look like it and may be."""
+    names = [name.strip() for name in classes.split(",")]
+    if integers and all(re.fullmatch("-?[0-9]{1,19}", name) for name in names):
+        return [int(name) for name in names]
+    return names
+
+
+def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
+    """The nodes to predict: role test, else every node that has no other use."""
+    asked = data.nodes("test")
+    if asked.size:
+        return asked
+    used = [estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_]
+    free = np.ones(data.graph.num_nodes, bool)
+    free[np.concatenate([*used, data.nodes("calib", "tune")])] = False
+    return np.flatnonzero(free)
+
+
+def named_nodes(data: Folder, ids: Sequence[str], name: str) -> np.ndarray:
+    """Positions of the nodes with these ids, as they are written on a command line."""
+    positions = {str(id_): i for i, id_ in enumerate(data.graph.ids.tolist())} if ids else {}
+    for id_ in ids:
+        if id_ not in positions:
+            raise SnapsError(f"'{name}' must name nodes of the folder, got {shown(id_)}")
+    return np.unique([positions[id_] for id_ in ids]).astype(np.int64)
+
+
+def _estimator(how: MethodOptions, saved: SavedOptions) -> Estimator:
+    """The estimator of the options, or the saved one, before it is calibrated on a folder."""
+    if saved.using is None:
+        for option in given_options(saved):
+            raise SnapsError(f"'{option}' must go with --with, got it alone")
+        return how.estimator()
+    for option in given_options(how):
+        if option not in ("--alpha", "--group-by"):
+            raise SnapsError(f"'{option}' must be left out with --with: the file has it")
+    estimator = load(saved.using)
+    if how.alpha is not None:
+        estimator.set_params(alpha=how.alpha)
+        method_of(estimator)
+    return estimator
+
+
+def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any]) -> None:
+    """Calibrate on the nodes with role calib."""
+    calib = _labelled(data, data.nodes("calib"))
+    if calib.size == 0:
+        raise SnapsError(f"{data.file} column 'role' must mark calibration nodes 'calib', got none")
+    method = method_of(estimator)
+    tune, known = data.tuning_and_known(method.uses_evidence)
+    estimator.calibrate(
+        data.graph, named_columns(data.probs, data.classes), data.labels, calib,
+        tune if method.scorer.needs_tuning else None,
+        known_nodes=known if method.uses_evidence else None, **options,
+    )  # fmt: skip
+
+
+def _recalibrate(
+    estimator: Any, data: Folder, saved: SavedOptions, options: dict[str, Any]
+) -> None:
+    """Go on with a saved estimator; nodes with role calib that it does not know calibrate too."""
+    ids, calib = data.graph.ids, data.nodes("calib")
+    for known in (estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_):
+        calib = calib[~np.isin(ids[calib], known)]
+    calib = _labelled(data, calib)
+    trained = data.nodes("train")
+    trained = trained[np.isin(ids[trained], estimator.calib_ids_)]
+    if trained.size:
+        raise SnapsError(
+            f"{data.file} column 'role' must not be train for nodes that calibrate, got "
+            f"{trained.size} such (first: {shown(ids[trained[0]].item())})"
+        )
+    new = calib if calib.size and saved.threshold != "keep" else None
+    given = {"missing": saved.missing, "threshold": saved.threshold}
+    options |= {name: value for name, value in given.items() if value is not None}
+    estimator.recalibrate(data.graph, data.probs, data.labels, new, **options)
+
+
+def _labelled(data: Folder, calib: np.ndarray) -> np.ndarray:
+    """Calibration nodes, all of which must have a label."""
+    bare = calib[~data.labelled[calib]]
+    if bare.size:
+        raise SnapsError(
+            f"{data.file} column 'label' must be given where the role is calib, "
+            f"got null for id {shown(data.graph.ids[bare[0]].item())}"
+        )
+    return calib
