@@ -72,15 +72,14 @@ def reproduce(
     import os
     import sys
 
-    from snaps.reproduce import render
-    from snaps.reproduce.catalogue import find
-    from snaps.reproduce.runner import Setting
-    from snaps.reproduce.store import Store
-
     from snaps._checks import check_integer, check_seed
     from snaps.cli._show import provenance
     from snaps.errors import SnapsError
     from snaps.io.files import check_working_directory
+    from snaps_lab.reproduce import render
+    from snaps_lab.reproduce.catalogue import find
+    from snaps_lab.reproduce.runner import Setting
+    from snaps_lab.reproduce.store import Store
 
     check_working_directory()  # torch would end the process
     wanted = list(EXPERIMENTS) if table == "all" else [table]
@@ -139,8 +138,7 @@ def reproduce(
 
 def _inputs(result: dict[str, Any], setting: Setting) -> dict[str, str]:
     """Digests of the files that the rows of a table are about."""
-    from snaps.datasets.files import folders
-
+    from snaps.datasets.load import folders
     from snaps.io.folders import digests
 
     own = {path.stem: path for path in setting.files}

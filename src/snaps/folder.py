@@ -307,7 +307,7 @@ def _write(root: Path, nodes: dict[str, Any], edges: dict[str, Any], features: A
             if arrays:
                 path = others.enter_context(atomic_path(root / beside))
                 pack_npz(path, arrays, compress=True, comment=mark)
-            # From here until the end nobody takes what is there for a folder.
+            # From here until the end no reader takes the files for a folder.
             check_writable(last).unlink(missing_ok=True)
         for name in FEATURE_FILES:
             if not (arrays and name == beside):

@@ -313,7 +313,7 @@ def graph_from_files(files: GraphFiles, *, weighted: bool = False, **options: An
     parts, features = read_graph(files, weighted=check_flag(weighted, "weighted"))
     graph = Graph(**parts, weighted=weighted, **options)
     if features is not None:
-        graph.features = check_features(features)  # nobody else has them
+        graph.features = check_features(features)  # not shared with the caller
     return graph
 
 

@@ -27,13 +27,13 @@ COMMANDS = {
     "predict": "FOLDER --out! --alpha= --with= --method= --score= --k= --weights= "
     "--class-conditional --missing= --threshold= --save= --memory= --seed= --engine=local "
     f"--master= {_SEARCH} {_INPUT}",
-    "calibrate": "FOLDER --out! --alpha=0.05 --method=snaps --score= --k= --weights= "
-    f"--class-conditional --data --seed=0 {_SEARCH} {_INPUT}",
-    "evaluate": "FOLDER --splits/--n-splits=100 --alpha=... --calib/--n-calib= --goal= --k=20 "
-    f"--classes= --weighted --logits --seed=0 --json {_SEARCH}",
+    "calibrate": "FOLDER --out! --alpha= --method= --score= --k= --weights= "
+    f"--class-conditional --data --seed= {_SEARCH} {_INPUT}",
+    "evaluate": "FOLDER --splits/--n-splits=100 --alpha=... --calib/--n-calib= --goal= --k= "
+    f"--classes= --weighted --logits --seed= --json {_SEARCH}",
     "report": "FOLDER --out! --show=... --alpha= --with= --method= --score= --k= --weights= "
     f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT}",
-    "demo": "--out=demo --nodes=3000 --alpha=0.05 --seed=0 --json",
+    "demo": "--out=demo --nodes=3000 --alpha= --seed= --json",
     "reproduce": "TABLE --datasets= --file=... --models=10 --splits=100 --seed=0 --as-authors "
     "--data-dir= --out=results --page= --runs= --jobs= --json",
     "datasets": "",
@@ -211,7 +211,7 @@ def test_the_files_of_a_folder(tmp_path):
 
 
 KEYS = {
-    "predict": ["out", *DESCRIPTION, *SUMMARY, "version", "inputs", "seconds", "peak_memory"],
+    "predict": ["out", *DESCRIPTION, "version", "inputs", *SUMMARY, "seconds", "peak_memory"],
     "calibrate": ["out", *DESCRIPTION, "version", "inputs"],
     "report": ["out", "nodes", *DESCRIPTION, "version", "inputs"],
     "evaluate": ["version", "inputs", "seed", "splits", "results"],

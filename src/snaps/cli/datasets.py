@@ -39,7 +39,7 @@ def list_(data_dir: DataDirOption = None, as_json: AsJson = False) -> None:
     Found files are not opened for this: 'snaps datasets verify' checks them.
     """
     from snaps._tables import print_table
-    from snaps.datasets.files import folders
+    from snaps.datasets.load import folders
     from snaps.datasets.registry import DATASETS
 
     rows = [_row(spec, data_dir) for spec in DATASETS.values()]
@@ -106,7 +106,7 @@ def verify(
     from dataclasses import asdict
 
     from snaps._tables import print_table
-    from snaps.datasets.fetch import verify as verify_files
+    from snaps.datasets.load import verify as verify_files
     from snaps.errors import SnapsError
 
     verdicts = verify_files(names or None, data_dir, progress=True)

@@ -106,7 +106,7 @@ def predict(
         mapped, peak = is_placed(), peak_memory()
     if limit is not None and peak is not None and peak > limit and not mapped:
         warn(f"--memory {memory} was exceeded: the command took {shown_size(peak)}")
-    summary |= {"out": out} | ({} if save is None else {"saved": str(save)})
+    summary = {"out": out} | ({} if save is None else {"saved": str(save)}) | summary
     summary["seconds"] = {**seconds, "total": time.perf_counter() - began}
     print_prediction({**summary, "peak_memory": peak}, as_json)
 

@@ -1,8 +1,8 @@
 """A graph folder on disk: which files there are, and that they belong together.
 
 A folder is several files, each of which is replaced on its own. `write_folder` gives nodes.parquet
-its name last, so that whoever stops half way leaves no folder that can be read; and all files that
-it writes carry one mark, a digest of the graph, so that files of two graphs are not read as one.
+its name last, so that a writer that stops half way leaves no folder that can be read. All files
+that it writes carry one mark, a digest of the graph: files of two graphs are not read as one.
 """
 
 from __future__ import annotations

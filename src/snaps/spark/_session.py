@@ -28,7 +28,7 @@ from snaps.errors import SnapsError, require
 from snaps.io.files import unreadable
 from snaps.io.folders import FEATURE_FILES, read_features
 from snaps.io.parquet import Columns, is_text
-from snaps.spark._told import reason
+from snaps.spark._failures import reason
 
 PATIENCE = 5.0  # seconds to wait for a master to answer
 
