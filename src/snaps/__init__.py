@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from snaps.estimators import DAPS, SNAPS, Pooled, SplitConformal
     from snaps.graph import Graph
     from snaps.predictor.loading import load
+    from snaps.predictor.selection import Selection
     from snaps.scores import APS, RAPS, SAPS, THR, Score
     from snaps.sets import PredictionSets
     from snaps.similarity import similarity_graph
@@ -36,6 +37,7 @@ __all__ = [
     "SAPS",
     "SNAPS",
     "Score",
+    "Selection",
     "SnapsError",
     "SnapsWarning",
     "SplitConformal",
@@ -64,6 +66,7 @@ _HOMES = {
     "SAPS": "scores",
     "SNAPS": "estimators",
     "Score": "scores",
+    "Selection": "predictor.selection",
     "SplitConformal": "estimators",
     "THR": "scores",
     "advise": "advisor",

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,33 @@ def write_sets(
     if kind == ".parquet":
         _write_parquet(sets, path, metadata)
         return
-    blocks = _json_blocks(sets) if kind == ".jsonl" else _csv_blocks(sets)
+    _write_text(_json_blocks(sets) if kind == ".jsonl" else _csv_blocks(sets), path, kind)
+
+
+def write_table(columns: Mapping[str, np.ndarray], path: str | os.PathLike[str], kind: str) -> None:
+    """Write columns of numbers, names and flags in the format `kind`, as `write_sets` does."""
+    num_rows = len(next(iter(columns.values())))
+
+    def rows(first: int, step: int) -> Any:
+        return pa.table(
+            {name: pa.array(all_[first : first + step]) for name, all_ in columns.items()}
+        )
+
+    if kind == ".parquet":
+        with (
+            atomic_path(path) as temporary,
+            pq.ParquetWriter(temporary, rows(0, 0).schema, write_page_checksum=True) as writer,
+        ):
+            for first in range(0, num_rows, _GROUP[0]):
+                writer.write_table(rows(first, _GROUP[0]))
+        return
+    texts = _json_lines if kind == ".jsonl" else _csv_lines
+    starts = range(0, max(num_rows, 1), _TEXT[0])
+    _write_text((texts(rows(first, _TEXT[0]), first == 0) for first in starts), path, kind)
+
+
+def _write_text(blocks: Iterable[bytes], path: str | os.PathLike[str], kind: str) -> None:
+    """Write text to a file or, as kind -, to standard output."""
     if kind == "-":
         sys.stdout.flush()
         for block in blocks:
@@ -89,9 +115,19 @@ def _csv_blocks(sets: Any) -> Iterator[bytes]:
     for block in _blocks(sets, names, *_TEXT):
         columns = _columns(sets, block, names)
         columns["labels"] = pc.binary_join(columns["labels"], ";")
-        out = pa.BufferOutputStream()
-        write_csv(pa.table(columns), out, WriteOptions(include_header=block.start == 0))
-        yield out.getvalue().to_pybytes()
+        yield _csv_lines(pa.table(columns), block.start == 0)
+
+
+def _csv_lines(table: Any, header: bool) -> bytes:
+    out = pa.BufferOutputStream()
+    write_csv(table, out, WriteOptions(include_header=header))
+    return out.getvalue().to_pybytes()
+
+
+def _json_lines(table: Any, _: bool) -> bytes:
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    names = table.column_names
+    return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows).encode()
 
 
 def _json_blocks(sets: Any) -> Iterator[bytes]:
