@@ -18,6 +18,7 @@ from snaps._checks import (
     shown,
     warn_confidence,
 )
+from snaps._checks.classes import class_code
 from snaps._checks.named import class_order
 from snaps._runtime.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.conformal.calibration import warn_few
@@ -28,7 +29,7 @@ from snaps.graph import Graph
 from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.predictor import Method, most_demanding
 from snaps.predictor.roles import Roles, tuning_share
-from snaps.predictor.selection import label_code, label_evidence
+from snaps.predictor.selection import label_evidence
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import FittedScorer
@@ -176,7 +177,7 @@ def _read_listing(select: Any, fdr: Any, accept: Any, classes: np.ndarray) -> Li
     if select is None:
         return None
     rate = check_alpha(0.1 if fdr is None else fdr, "fdr")
-    return Listing(label_code(select, classes, "select"), rate)
+    return Listing(class_code(select, classes, "select"), rate)
 
 
 @dataclass(frozen=True)

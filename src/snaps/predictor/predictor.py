@@ -283,7 +283,9 @@ class Predictor:
             scores = inputs.score(self.scorer, positions)
             mask = self.calibration.contains(scores, alpha, roles.groups.codes[positions])
         ids = np.asarray(taken(inputs.graph.ids, positions))
-        return trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
+        sets = trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
+        sets.promise = self.calibration.kind, np.full(inputs.num_classes, float(alpha))
+        return sets
 
     def _p_values_at(self, positions: np.ndarray, smoothed: bool) -> np.ndarray:
         inputs, roles, draws = self.inputs, self.roles, None

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_disjoint, plainly, shown
+from snaps._checks import check_alpha, check_disjoint, plainly
+from snaps._checks.classes import class_code
 from snaps._runtime.memory import pieces, taken
 from snaps._runtime.progress import stage
 from snaps.conformal.selection import benjamini_hochberg, fewest_selected, wrong_counts
@@ -220,22 +221,12 @@ class Selection:
 def select(predictor: Predictor, label: Any, fdr: Any, nodes: Any) -> Selection:
     """The nodes that have a label; see `SNAPS.select`."""
     rate = check_alpha(fdr, "fdr")
-    return _selection(predictor, rate, nodes, label_code(label, predictor.roles.classes))
+    return _selection(predictor, rate, nodes, class_code(label, predictor.roles.classes))
 
 
 def accept(predictor: Predictor, error: Any, nodes: Any) -> Selection:
     """The nodes whose most probable label is right; see `SNAPS.accept`."""
     return _selection(predictor, check_alpha(error, "error"), nodes, None)
-
-
-def label_code(label: Any, classes: np.ndarray, name: str = "label") -> int:
-    """The column of a class that a user names."""
-    kinds = str if classes.dtype.kind == "U" else (int, np.integer)
-    if isinstance(label, kinds) and not isinstance(label, bool):
-        places = np.flatnonzero(classes == label)
-        if places.size:
-            return int(places[0])
-    raise SnapsError(f"'{name}' must be one of {shown(classes.tolist())}, got {shown(label)}")
 
 
 def _selection(predictor: Predictor, rate: Fraction, nodes: Any, code: int | None) -> Selection:
