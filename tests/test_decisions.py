@@ -98,24 +98,24 @@ def calibrated(groups=None, **options):
 def test_what_is_promised_in_words():
     one = calibrated().decide({0: "block", 1: "pass"}).promises
     assert one[0].startswith(
-        "At most 20 % of all nodes are given the action of a class that is not"
+        "On average at most 20 % of all nodes are given the action of a class that is not"
     )
     assert "Nothing is promised per class" in one[0]
     assert one[-1].startswith("Not promised: the share of the nodes with an action that is right")
     each = calibrated(class_conditional=True)
     assert each.decide({0: "block", 1: "pass"}).promises[:3] == [
-        "At most 20 % of the nodes of class 0 are given 'pass'.",
-        "At most 20 % of the nodes of class 1 are given 'block'.",
-        "At most 20 % of the nodes of class 2 are given 'block' or 'pass'.",
+        "On average at most 20 % of the nodes of class 0 are given 'pass'.",
+        "On average at most 20 % of the nodes of class 1 are given 'block'.",
+        "On average at most 20 % of the nodes of class 2 are given 'block' or 'pass'.",
     ]
     # Classes with the same action don't harm each other; what all else gets is not bounded.
     same = each[:5].decide({0: "block", 1: "pass", 2: "block"}, otherwise="pass").promises
     assert same[:2] == [
-        "At most 20 % of the nodes of class 1 are given 'block'.",
+        "On average at most 20 % of the nodes of class 1 are given 'block'.",
         "Nothing is promised of 'pass', which all other sets are given too.",
     ]
     groups = calibrated(groups=np.arange(60) % 12).decide({0: "block"}).promises
-    assert groups[0].startswith("At most 20 % of all nodes within each group are")
+    assert groups[0].startswith("On average at most 20 % of all nodes within each group are")
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -228,7 +228,10 @@ def test_decide_adds_a_column(fraud, run):
     summary = json.loads(out)
     assert code == 0 and sum(summary["decisions"].values()) == summary["sets"]
     assert set(summary["decisions"]) == {"block", "pass", "ask"}
-    assert summary["promises"][0] == "At most 5 % of the nodes of class fraud are given 'pass'."
+    assert (
+        summary["promises"][0]
+        == "On average at most 5 % of the nodes of class fraud are given 'pass'."
+    )
 
 
 @pytest.mark.parametrize(

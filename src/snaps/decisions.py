@@ -74,9 +74,9 @@ class Decisions:
             lines = self._by_class(rates, within)
         else:
             lines = [
-                f"At most {_percent(rates[0])} of all nodes{within} are given the action of a "
-                "class that is not theirs. Nothing is promised per class: class_conditional=True "
-                "(--class-conditional) does that."
+                f"On average at most {_percent(rates[0])} of all nodes{within} are given the "
+                "action of a class that is not theirs. Nothing is promised per class: "
+                "class_conditional=True (--class-conditional) does that."
             ]
         if self.otherwise in self.action_of.values():
             lines.append(
@@ -95,10 +95,8 @@ class Decisions:
             wrong = [a for a in dict.fromkeys(self._codes.values()) if a not in harmless]
             if wrong:
                 given = " or ".join(f"'{action}'" for action in wrong)
-                rate = _percent(rates[code])
-                lines.append(
-                    f"At most {rate} of the nodes of class {name}{within} are given {given}."
-                )
+                bound = f"On average at most {_percent(rates[code])} of the nodes of class {name}"
+                lines.append(f"{bound}{within} are given {given}.")
         return lines
 
     def __len__(self) -> int:

@@ -284,7 +284,8 @@ class Predictor:
             mask = self.calibration.contains(scores, alpha, roles.groups.codes[positions])
         ids = np.asarray(taken(inputs.graph.ids, positions))
         sets = trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
-        sets.promise = self.calibration.kind, np.full(inputs.num_classes, float(alpha))
+        rates = np.full(inputs.num_classes, np.array(alpha, np.float64))
+        sets.promise = self.calibration.kind, rates
         return sets
 
     def _p_values_at(self, positions: np.ndarray, smoothed: bool) -> np.ndarray:
