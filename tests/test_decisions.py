@@ -114,6 +114,9 @@ def test_what_is_promised_in_words():
         "On average at most 20 % of the nodes of class 1 are given 'block'.",
         "Nothing is promised of 'pass', which all other sets are given too.",
     ]
+    shared = calibrated().decide({0: "block", 1: "pass"}, otherwise="pass").promises
+    assert "a class that is not theirs (other than 'pass')." in shared[0]
+    assert shared[1].startswith("Nothing is promised of 'pass'")
     groups = calibrated(groups=np.arange(60) % 12).decide({0: "block"}).promises
     assert groups[0].startswith("On average at most 20 % of all nodes within each group are")
 

@@ -70,15 +70,17 @@ class Decisions:
             return ["Nothing is promised: these sets do not come from predict_set."]
         kind, rates = made
         within = " within each group" if "group" in kind else ""
+        shared = self.otherwise in self.action_of.values()
         if "class" in kind:
             lines = self._by_class(rates, within)
         else:
+            aside = f" (other than '{self.otherwise}')" if shared else ""
             lines = [
                 f"On average at most {_percent(rates[0])} of all nodes{within} are given the "
-                "action of a class that is not theirs. Nothing is promised per class: "
+                f"action of a class that is not theirs{aside}. Nothing is promised per class: "
                 "class_conditional=True (--class-conditional) does that."
             ]
-        if self.otherwise in self.action_of.values():
+        if shared:
             lines.append(
                 f"Nothing is promised of '{self.otherwise}', which all other sets are given too."
             )
