@@ -187,7 +187,7 @@ def kept(shares, rate):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("method", METHODS)
 def test_select_and_accept_keep_their_rates(method, seed):
-    splits = 40 if method == "Pooled" else 100
+    splits = 30 if method == "Pooled" else 60
     select, accept = [], []
     for cp, test, labels in drawn(seed, method, 160, splits):
         found = cp.select(1, fdr=0.2, nodes=test)
@@ -224,7 +224,7 @@ def test_few_calibration_nodes_keep_the_rate_and_mutants_do_not(seed, n, rate):
     random, wrong = np.random.default_rng(seed), labels != 0
     mutants = ("without one", "with known") if n == 25 else ("with known", "by sets")
     shares = {name: [] for name in ("select", *mutants)}
-    for _ in range(300):
+    for _ in range(200):
         calib = random.choice(pool, n, replace=False)
         test = np.setdiff1d(pool, calib)
         cp = snaps.SplitConformal(rate, score=snaps.THR()).calibrate(graph, probs, labels, calib)
