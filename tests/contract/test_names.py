@@ -62,15 +62,15 @@ SIGNATURES = {
     "Score.validate": "(self)",
     # Estimators
     "SplitConformal": "(alpha=0.05, *, score=APS(randomized=True), seed=0, "
-    "class_conditional=False)",
-    "DAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, class_conditional=False, "
+    "class_conditional=False, class_floor=None, confidence=None)",
+    "DAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, class_conditional=False, class_floor=None, confidence=None, "
     "weight='tune')",
-    "SNAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, class_conditional=False, "
+    "SNAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, class_conditional=False, class_floor=None, confidence=None, "
     f"k=20, weights='tune', {_NEIGHBOURS})",
-    "Pooled": "(alpha=0.05, *, score=THR(), seed=0, class_conditional=False, parts='auto', "
+    "Pooled": "(alpha=0.05, *, score=THR(), seed=0, class_conditional=False, class_floor=None, confidence=None, parts='auto', "
     f"k=20, tuning_evidence=True, {_NEIGHBOURS})",
     "images.EmbeddedSNAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, "
-    "class_conditional=False, k=5, eta=0.5, weighting='uniform')",
+    "class_conditional=False, class_floor=None, confidence=None, k=5, eta=0.5, weighting='uniform')",
     **{f"{name}.calibrate": f"(self, graph, {_CALIBRATE}, {_ROLES})" for name in ESTIMATORS[:-1]},
     **{
         f"{name}.recalibrate": f"({_RECALIBRATE}, groups=None, classes=None, refit=True, "

@@ -6,7 +6,8 @@ import math
 import os
 import reprlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -183,6 +184,51 @@ def check_alpha(alpha: Any, name: str = "alpha") -> Fraction:
             f"300 bits, got {plainly(alpha)}"
         )
     return level
+
+
+def check_share(share: Any, name: str) -> Fraction | None:
+    """A share that is promised, such as a floor; None and 0 promise nothing."""
+    if share is None or (not isinstance(share, bool) and isinstance(share, _REAL) and share == 0):
+        return None
+    return check_alpha(share, name)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A miscoverage level per class, by the names of the classes."""
+
+    named: tuple[tuple[str, Fraction], ...]
+
+    @property
+    def smallest(self) -> Fraction:
+        return min(rate for _, rate in self.named)
+
+    def in_order(self, classes: Iterable[Any]) -> tuple[Fraction, ...]:
+        """The levels in the order of the classes; all of them must be named, and no other."""
+        rates, names = dict(self.named), [str(name) for name in classes]
+        for name in rates:
+            if name not in names:
+                known = ", ".join(names[:10]) + ", ..." * (len(names) > 10)
+                raise SnapsError(f"'alpha' must name classes ({known}), got {shown(name)}")
+        for name in names:
+            if name not in rates:
+                raise SnapsError(f"'alpha' must have a rate for every class, got none for {name}")
+        return tuple(rates[name] for name in names)
+
+
+def check_level(alpha: Any, by_class: bool) -> Fraction | Rates:
+    """A miscoverage level; or a mapping from class names to levels, with class thresholds."""
+    if not isinstance(alpha, Mapping):
+        return check_alpha(alpha)
+    if not by_class:
+        raise SnapsError(
+            "'alpha' must be one number unless class_conditional=True (--class-conditional), "
+            f"got {shown(dict(alpha))}"
+        )
+    named = {str(name): check_alpha(rate, f"alpha[{name!r}]") for name, rate in alpha.items()}
+    if not named or len(named) < len(alpha):
+        raise SnapsError(f"'alpha' must name each class once, got {shown(dict(alpha))}")
+    return Rates(tuple(named.items()))
 
 
 def warn_confidence(alpha: Fraction) -> None:

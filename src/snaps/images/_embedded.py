@@ -85,8 +85,9 @@ class EmbeddedSNAPS(Estimator):
 
     Parameters
     ----------
-    alpha : float
-        Miscoverage: sets contain the true label with probability at least 1 - alpha.
+    alpha : float, or mapping from class to float
+        Miscoverage: sets contain the true label with probability at least 1 - alpha. With
+        ``class_conditional`` also a mapping from classes to such levels.
     score : Score
         The basic score S.
     k : int
@@ -98,6 +99,12 @@ class EmbeddedSNAPS(Estimator):
     seed : int
     class_conditional : bool
         One threshold a class, so that the guarantee holds within each class; the sets grow.
+    class_floor : float, optional
+        A least coverage for every class with enough calibration nodes, next to 1 - alpha on
+        average; both are exact. Not with ``class_conditional``.
+    confidence : float, optional
+        Reach the coverage with this probability in the one draw of calibration nodes there is,
+        instead of on average over draws.
 
     Attributes
     ----------
@@ -161,6 +168,7 @@ class EmbeddedSNAPS(Estimator):
         known_nodes: Any = None,
         groups: Any = None,
         classes: Any = None,
+        group_floor: float | None = None,
         reference: Any = None,
     ) -> Self:
         """Score every item and set the threshold on the calibration items.
@@ -169,8 +177,8 @@ class EmbeddedSNAPS(Estimator):
         ----------
         features : array (n, d), or Graph with features
             Embeddings such as the input of a network's last layer. Links of a graph are not used.
-        probs, labels, nodes, tune_nodes, similarity, logits, known_nodes, groups, classes : see
-            `snaps.SNAPS.calibrate`
+        probs, labels, nodes, tune_nodes, similarity, logits, known_nodes, groups, classes, \
+        group_floor : see `snaps.SNAPS.calibrate`
         reference : array of positions, mask (n,), or ids where these are strings; optional
             Only these items, for instance those that trained the classifier, are neighbours. They
             must not calibrate and are not to be predicted; see `join` for arrays of their own.
@@ -200,6 +208,7 @@ class EmbeddedSNAPS(Estimator):
         return self._calibrate(
             items, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
             tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups, reference=reference,
+            group_floor=group_floor,
         )  # fmt: skip
 
     def recalibrate(

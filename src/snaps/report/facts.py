@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps.conformal.calibration import Calibration
-from snaps.conformal.coverage import coverage_interval, coverage_pmf
+from snaps.conformal.coverage import coverage_interval, rank_pmf
 from snaps.conformal.rank import enough
 from snaps.predictor.evaluation import Evaluation
 from snaps.predictor.exchangeability import Exchangeability
@@ -69,7 +69,13 @@ class Subject:
     ) -> np.ndarray:
         """Which labels (m, K) are in the sets of `nodes`, whose scores are given."""
         codes = self.predictor.roles.groups.codes[nodes]
-        return (calibration or self.predictor.calibration).contains(scores, self.alpha, codes)
+        own, predictor = calibration or self.predictor.calibration, self.predictor
+        return own.contains(scores, predictor.level, codes, predictor.counts(self.nodes))
+
+    def limits(self) -> np.ndarray:
+        """The thresholds (groups or 1, classes or 1)."""
+        predictor = self.predictor
+        return predictor.calibration.limits(predictor.level, predictor.counts(self.nodes))
 
     @property
     def degrees(self) -> np.ndarray | None:
@@ -304,7 +310,7 @@ def _coverage_curve(subject: Subject) -> CoverageCurve | None:
     if evaluation is None or calibration.kind != "calibration":
         return None
     n = evaluation["n"]
-    density = coverage_pmf(len(calibration), n, subject.alpha)
+    density = rank_pmf(len(calibration), n, calibration.rank(subject.alpha, n))
     ends = np.searchsorted(np.cumsum(density), [1e-4, 1 - 1e-4])
     observed = round(evaluation["coverage"] * n)
     first, last = min(ends[0], observed), max(ends[1], observed)
@@ -435,15 +441,15 @@ def _scores(subject: Subject) -> Scores:
         inside = subject.contains(rows, positions)
         other = rows[~is_true]
         true_in, other_out = _share(inside[is_true]), _share(~inside[~is_true])
-    limits = calibration.limits(subject.alpha)
+    limits = subject.limits()
     finite = np.concatenate([true, other, limits[np.isfinite(limits)]])
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
     edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
     groups = [str(name) for name in roles.groups.names] or [""]
-    classes = [str(name) for name in roles.classes] if calibration.by_class else [""]
+    classes = [str(name) for name in roles.classes] if calibration.per_class else [""]
     names = [", ".join(filter(None, (group, label))) for group in groups for label in classes]
     own_group = calibration.groups
-    own_limits = limits[own_group, calibration.labels if calibration.by_class else 0]
+    own_limits = limits[own_group, calibration.labels if calibration.per_class else 0]
     return Scores(
         edges=edges.tolist(),
         true=np.histogram(true, edges)[0].tolist(),

@@ -25,6 +25,7 @@ from snaps.folder import Folder, check_agreement, classes_of_columns, label_valu
 from snaps.graph import Graph
 from snaps.io.parquet import texts
 from snaps.predictor.estimator import Estimator, method_of
+from snaps.predictor.predictor import level_for
 from snaps.predictor.roles import Roles
 from snaps.scores import Score
 from snaps.scoring.evidence import Keys
@@ -235,13 +236,19 @@ def predict_sets(
     table = fitted.combine(rows, roles.calib.keys)
     labels = roles.calib.labels
     scores = table[np.arange(len(labels)), labels]
-    calibration = Calibration(scores, labels, inputs.num_classes, by_class=method.class_conditional)
-    calibration.warn_few(alpha, roles.classes, ())
+    calibration = Calibration(
+        scores, labels, inputs.num_classes, by_class=method.class_conditional,
+        promise=method.promise,
+    )  # fmt: skip
+    level = level_for(method.level, roles.classes)
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
-    sets = _sets(inputs, fitted, calibration, alpha, roles.classes, used)
+    sure = method.promise.confidence is not None
+    test, counts = _predicted(inputs, len(roles.known), count=sure)
+    calibration.warn_few(level, roles.classes, (), counts)
+    sets = _sets(inputs, fitted, calibration.limits(level, counts)[0], roles.classes, used, test)
     return Prediction(
         sets,
-        calibration.threshold(alpha),
+        calibration.threshold(level, counts),
         {name: float(weight) for name, weight in fitted.weights.items()},
         fitted.score,
         float(alpha),
@@ -382,13 +389,26 @@ def _weighed(fitted: FittedScorer) -> dict[str, Part]:
     }
 
 
+def _predicted(inputs: Any, known: int, *, count: bool) -> tuple[bool, np.ndarray | None]:
+    """Whether nodes have role test; and how many nodes are predicted, if asked for."""
+    from pyspark.sql import functions as F
+
+    role = F.coalesce(F.col("role"), F.lit(""))
+    with inputs.tables.reading():
+        test = inputs.nodes.where(role == "test").limit(1).count() > 0
+        if not count:
+            return test, None
+        asked = inputs.nodes.where(role == "test" if test else ~role.isin("calib", "tune"))
+        return test, np.array([asked.count() - (0 if test else known)])
+
+
 def _sets(
     inputs: Any,
     fitted: FittedScorer,
-    calibration: Calibration,
-    alpha: Any,
+    limits: np.ndarray,
     classes: np.ndarray,
     used: Keys,
+    test: bool,
 ) -> Callable[[], Any]:
     """Makes the sets of the nodes asked for: role test, else all that are not used otherwise."""
     import pyarrow as pa
@@ -399,8 +419,6 @@ def _sets(
 
     parts = _weighed(fitted)
     role = F.coalesce(F.col("role"), F.lit(""))
-    with inputs.tables.reading():
-        test = inputs.nodes.where(role == "test").limit(1).count() > 0
     small = classes
     if classes.dtype.kind != "U" and (classes == classes.astype(np.int32)).all():
         small = classes.astype(np.int32)
@@ -410,7 +428,7 @@ def _sets(
         ids = nodes.column("id")
         keys = keys_of(ids)
         scores = fitted.combine({name: rows[part] for name, part in parts.items()}, keys)
-        mask = calibration.contains(scores, alpha)
+        mask = scores <= limits
         asked = np.ones(len(keys), bool) if test else ~np.isin(keys, used)
         mask = mask[asked]
         columns = {
