@@ -41,7 +41,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import scipy.sparse as sp
+from pyarrow import types
 
 from snaps._checks import check_path, shown, to_numpy
 from snaps._checks.classes import check_classes, encode_labels, plain_labels
@@ -237,8 +240,6 @@ def write_folder(
     >>> sorted(os.listdir("pair"))
     ['edges.parquet', 'nodes.parquet']
     """
-    import pyarrow as pa
-
     root = check_path(folder, "folder")
     for name in CSV_FILES:
         if os.path.exists(root / name):
@@ -284,9 +285,6 @@ def write_folder(
 
 def _write(root: Path, nodes: dict[str, Any], edges: dict[str, Any], features: Any) -> None:
     """Write all files, then give them their names: a full disk leaves the old folder as it was."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -328,8 +326,6 @@ def _mark(tables: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def _list_array(table: np.ndarray) -> Any:
-    import pyarrow as pa
-
     offsets = np.arange(len(table) + 1, dtype=np.int64) * table.shape[1]
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(table.reshape(-1)))
 
@@ -338,8 +334,6 @@ def _label_column(
     labels: Any, num_nodes: int, num_classes: int, classes: Any
 ) -> tuple[np.ndarray | None, Any]:
     """Names of the classes unless they are 0, ..., K - 1 by default, and the column of labels."""
-    import pyarrow as pa
-
     names = None if classes is None else check_classes(classes, num_classes)
     codes = np.full(num_nodes, -1)
     if labels is not None:
@@ -356,8 +350,6 @@ def _label_column(
 
 
 def _role_column(roles: Any, num_nodes: int) -> Any:
-    import pyarrow as pa
-
     names = check_ids(roles, "'roles'", unique=False)
     if len(names) != num_nodes:
         raise SnapsError(f"'roles' must have one entry a node ({num_nodes}), got {len(names)}")
@@ -374,8 +366,6 @@ def _labels(nodes: Columns, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def label_values(column: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
     """An Arrow column of labels as integers or strings, and where there is none."""
-    import pyarrow.types as types
-
     kind, num_nodes = column.type, len(column)
     if types.is_null(kind):
         return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
@@ -427,8 +417,6 @@ def check_agreement(classes: Any, columns: Sequence[Any]) -> None:
 
 
 def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
-    import pyarrow.types as types
-
     kind = nodes.types.get("role")
     if kind is None or types.is_null(kind):
         return np.full(num_nodes, "", "U5")

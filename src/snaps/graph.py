@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,7 +30,9 @@ from snaps._runtime.memory import filled
 from snaps._runtime.randomness import node_keys
 from snaps.errors import SnapsError
 from snaps.io.files import csr_from_arrays, features_from_arrays, open_npz
-from snaps.io.folders import GraphFiles, open_folder, read_graph
+
+if TYPE_CHECKING:
+    from snaps.io.folders import GraphFiles
 
 MOST_NODES = 2**31 - 1
 # A graph whose edges alone tell the number of nodes may have so many, or so many an edge: one id
@@ -298,6 +300,8 @@ class Graph:
         >>> Graph.from_parquet("pair").ids
         array(['ann', 'bob'], dtype='<U3')
         """
+        from snaps.io.folders import open_folder  # which imports pyarrow
+
         with open_folder(folder) as files:
             return graph_from_files(files, weighted=weighted, **options)
 
@@ -310,6 +314,8 @@ def _own(table: Any, given: Any) -> Any:
 
 def graph_from_files(files: GraphFiles, *, weighted: bool = False, **options: Any) -> Graph:
     """Build a graph from an opened folder; see `Graph.from_parquet`."""
+    from snaps.io.folders import read_graph
+
     parts, features = read_graph(files, weighted=check_flag(weighted, "weighted"))
     graph = Graph(**parts, weighted=weighted, **options)
     if features is not None:
