@@ -49,10 +49,7 @@ def write_sets(
 
 
 def _write_parquet(sets: Any, path: str | os.PathLike[str], metadata: dict[str, str]) -> None:
-    names = sets.classes
-    if names.dtype.kind != "U" and (names == names.astype(np.int32)).all():
-        names = names.astype(np.int32)
-    names = pa.array(names)
+    names = class_array(sets.classes)
     none = pa.table(_columns(sets, slice(0), names))
     schema = none.replace_schema_metadata({**sets.metadata, **metadata} or None).schema
     with (
@@ -134,6 +131,12 @@ def _lengths(names: Any) -> Any:
 def _widths(ids: np.ndarray) -> Any:
     """Bytes of each id at most: of its own characters, where NumPy has room for the longest."""
     return 4 * np.char.str_len(ids) if ids.dtype.kind == "U" else ids.itemsize
+
+
+def class_array(classes: np.ndarray) -> Any:
+    """The names of classes as an Arrow array, integers in 32 bits where these suffice."""
+    small = classes.dtype.kind != "U" and (classes == classes.astype(np.int32)).all()
+    return pa.array(classes.astype(np.int32) if small else classes)
 
 
 def label_lists(mask: np.ndarray, names: Any) -> Any:

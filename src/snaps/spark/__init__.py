@@ -269,11 +269,13 @@ def _with_roles(
     """The nodes with some roles; `known` classes need not be derived from the labels."""
     from pyspark.sql import functions as F
 
-    found = tables.nodes.where(F.col("role").isin(roles)).select("id", "label", "role")
-    with tables.reading():
-        found = found.toArrow()
+    from snaps.spark._batches import ids_of
+
     title = tables.title("label")
-    labels, missing = _values(found, title)
+    with tables.reading():
+        nodes = tables.nodes.where(F.col("role").isin(roles))
+        table = nodes.select("id", "label", "role").toArrow()
+    labels, missing = _values(table, title)
     if tables.classes is not None and not known:
         columns = classes_of_columns(tables.classes, labels.dtype.kind == "U")
         if classes is not None:
@@ -283,18 +285,17 @@ def _with_roles(
     names = classes if known else _class_names(tables, num_classes, classes, title)
     unknown: Any = "" if labels.dtype.kind == "U" else -1
     if missing.any() and unknown in names.tolist():
-        row = found.column("id")[int(np.flatnonzero(missing)[0])].as_py()
+        row = table.column("id")[int(np.flatnonzero(missing)[0])].as_py()
         raise SnapsError(
             f"{title} must not be null where {shown(unknown)} is a class, got null for id {row}"
         )
     labels = np.where(missing, unknown, labels)
-    ids = found.column("id").combine_chunks()
-    ids = np.array(ids.to_pylist(), str) if tables.text else ids.to_numpy()
+    ids = ids_of(table.column("id"))
     if not len(ids):
-        raise _nobody(tables.titles[0])
+        raise _none_calibrates(tables.titles[0])
     graph = Graph(None, num_nodes=len(ids), ids=ids)
-    told_roles = texts(found.column("role").combine_chunks(), tables.title("role"))
-    return Folder(graph, np.empty((len(ids), 0)), labels, names, told_roles)
+    node_roles = texts(table.column("role").combine_chunks(), tables.title("role"))
+    return Folder(graph, np.empty((len(ids), 0)), labels, names, node_roles)
 
 
 def _values(found: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
@@ -355,11 +356,11 @@ def _calibrating(few: Folder, title: str) -> np.ndarray:
             f"got null for id {plainly(few.graph.ids[bare[0]].item())}"
         )
     if not calib.size:
-        raise _nobody(title)
+        raise _none_calibrates(title)
     return calib
 
 
-def _nobody(title: str) -> SnapsError:
+def _none_calibrates(title: str) -> SnapsError:
     return SnapsError(f"{title} column 'role' must mark calibration nodes 'calib', got none")
 
 
@@ -394,17 +395,14 @@ def _sets(
     import pyarrow as pa
     from pyspark.sql import functions as F
 
-    from snaps.io.writers import label_lists
+    from snaps.io.writers import class_array, label_lists
     from snaps.spark._batches import keys_of
 
     parts = _weighed(fitted)
     role = F.coalesce(F.col("role"), F.lit(""))
     with inputs.tables.reading():
         test = inputs.nodes.where(role == "test").limit(1).count() > 0
-    small = classes
-    if classes.dtype.kind != "U" and (classes == classes.astype(np.int32)).all():
-        small = classes.astype(np.int32)
-    names = pa.array(small)
+    names = class_array(classes)
 
     def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
         ids = nodes.column("id")
@@ -421,7 +419,6 @@ def _sets(
         yield pa.RecordBatch.from_pydict(columns)
 
     asked = inputs.asked(role == "test" if test else ~role.isin("calib", "tune"))
-    kinds = {"i4": "int", "i8": "bigint"}
-    kind = kinds.get(small.dtype.str[1:], "string")
+    kind = {"int32": "int", "int64": "bigint"}.get(str(names.type), "string")
     schema = f"id {'string' if inputs.tables.text else 'long'}, labels array<{kind}>, size int"
     return lambda: inputs.all(list(parts.values()), finish, schema, asked)

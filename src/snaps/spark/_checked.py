@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyspark.sql import functions as F
+
 from snaps._checks import plainly, warn_unfilled
 from snaps.errors import SnapsError
 from snaps.scores import LARGEST, LIBRARY, is_moderate
@@ -13,8 +15,6 @@ from snaps.spark._columns import CHECKED, Tables, checker
 
 def check_edges(tables: Tables) -> tuple[int, bool]:
     """How many edges there are, and whether any links two nodes."""
-    from pyspark.sql import functions as F
-
     counts = tables.edges.select(
         F.count("*").alias("all"), F.count("src").alias("src"), F.count("dst").alias("dst"),
         F.count_if(F.col("src") != F.col("dst")).alias("apart"),
@@ -35,8 +35,6 @@ def check_edges(tables: Tables) -> tuple[int, bool]:
 
 def check_ends(tables: Tables, num_nodes: int) -> None:
     """Refuse an edge to a node that is not there, whether or not its scores are needed."""
-    from pyspark.sql import functions as F
-
     ids = tables.nodes.select("id")
     ends = tables.edges.select(F.explode(F.array("src", "dst")).alias("id")).distinct()
     with tables.reading():
@@ -62,8 +60,6 @@ def other_rows(title: str) -> SnapsError:
 
 def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
     """The number of nodes, of classes and of features."""
-    from pyspark.sql import functions as F
-
     title = tables.titles[0]
     with tables.reading():
         found = (
