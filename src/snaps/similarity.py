@@ -21,6 +21,7 @@ from snaps._checks import (
     check_search,
     check_seed,
     plainly,
+    refuse_repeated,
     to_numpy,
 )
 from snaps._checks.features import check_features
@@ -32,7 +33,6 @@ from snaps.errors import SnapsError
 
 Table = Any  # ndarray or csr_array
 
-METHODS = ("auto", "exact", "approximate")
 # Measured: one step through an inverted index takes as long as this many multiplications of a
 # dense product.
 STEP_COST = 40.0
@@ -141,25 +141,25 @@ def similarity_graph(
     method, recall = check_search(method, recall, candidates)
     show, seed = check_flag(progress, "progress"), check_seed(seed)
     keys = np.arange(n) if ids is None else _check_ids(ids, n)
-    near = _check_candidates(candidates, keys, seed)
+    allowed = _check_candidates(candidates, keys, seed)
     chosen = None if rows is None else check_nodes(rows, "rows", num_nodes=n)
     asked = np.arange(n) if chosen is None else chosen
     table, squares, search = prepare(table)
-    rank, found = ranks(keys), no_neighbours(n, k)
-    near = _without_twins(near, table, rank, k)
+    rank, lists = ranks(keys), no_neighbours(n, k)
+    allowed = _without_twins(allowed, table, rank, k)
     if _pick(method, candidates, table) == "approximate" and recall < 1:
         from snaps.search.approximate import search_cells
 
         words = hashes(seed, node_keys(keys), CELL_STREAM)
         with track(show, f"similarity (approximate, recall {recall:g})", len(asked)) as advance:
             measured = search_cells(
-                table, asked, near, squares, rank, words, recall, search, found, advance
+                table, asked, allowed, squares, rank, words, recall, search, lists, advance
             )
         if measured is not None:
-            return assemble(found, chosen, "approximate", measured)
-    with track(show, "similarity (exact)", len(asked) * len(near)) as advance:
-        search(table, asked, near, np.zeros(n, bool), squares, rank, found, advance)
-    return assemble(found, chosen)
+            return assemble(lists, chosen, "approximate", measured)
+    with track(show, "similarity (exact)", len(asked) * len(allowed)) as advance:
+        search(table, asked, allowed, np.zeros(n, bool), squares, rank, lists, advance)
+    return assemble(lists, chosen)
 
 
 def _check_candidates(candidates: Any, keys: np.ndarray, seed: int) -> np.ndarray:
@@ -174,6 +174,7 @@ def _check_candidates(candidates: Any, keys: np.ndarray, seed: int) -> np.ndarra
 
 
 def check_k(k: Any, n: int) -> int:
+    """A number of neighbours that so many nodes can have."""
     k = check_integer(k, "k", low=1)
     if k >= n:
         raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {plainly(k)}")
@@ -188,10 +189,7 @@ def _check_ids(ids: Any, n: int) -> np.ndarray:
         raise SnapsError(f"'ids' must be integers, got {array.dtype}")
     if array.shape != (n,):
         raise SnapsError(f"'ids' must have shape ({n},), got {array.shape}")
-    ordered = np.sort(array)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if repeated.size:
-        raise SnapsError(f"'ids' must be unique, got {repeated[0]} twice or more")
+    refuse_repeated(array, "'ids' must be unique")
     return array
 
 
@@ -210,23 +208,23 @@ def _pick(method: str, candidates: Any, table: Table) -> str:
     return "exact" if small else "approximate"
 
 
-def _without_twins(near: np.ndarray, table: Table, rank: np.ndarray, k: int) -> np.ndarray:
+def _without_twins(candidates: np.ndarray, table: Table, rank: np.ndarray, k: int) -> np.ndarray:
     """The candidates without those that have k + 1 twins of smaller ids: no row needs them."""
     from snaps._kernels.matrices import csr_parts
     from snaps.search.sparse import row_words, same_rows
 
     arrays = csr_parts(table)
-    words = row_words(near, *arrays)
-    order = np.lexsort((rank[near], words))
+    words = row_words(candidates, *arrays)
+    order = np.lexsort((rank[candidates], words))
     words = words[order]
     new = np.concatenate([[True], words[1:] != words[:-1]])
-    first = np.maximum.accumulate(np.where(new, np.arange(len(near)), 0))
-    late = np.flatnonzero(np.arange(len(near)) - first > k)
+    first = np.maximum.accumulate(np.where(new, np.arange(len(candidates)), 0))
+    late = np.flatnonzero(np.arange(len(candidates)) - first > k)
     if not len(late):
-        return near
+        return candidates
     leader = np.full(table.shape[0], -1)
-    leader[near[order[late]]] = near[order[first[late]]]
-    return near[~same_rows(arrays, arrays, leader)[near]]
+    leader[candidates[order[late]]] = candidates[order[first[late]]]
+    return candidates[~same_rows(arrays, arrays, leader)[candidates]]
 
 
 def prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:

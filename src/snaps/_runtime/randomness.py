@@ -84,13 +84,13 @@ def node_keys(ids: np.ndarray) -> np.ndarray:
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
-def in_order(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Different places among nodes with these keys, in the order of the keys."""
+def in_order(keys: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Different positions among nodes with these keys, in the order of the keys."""
     if not (keys[1:] > keys[:-1]).all():
-        return places[np.argsort(keys[places], kind="stable")]
-    there = np.zeros(len(keys), bool)
-    there[places] = True
-    return np.flatnonzero(there)
+        return positions[np.argsort(keys[positions], kind="stable")]
+    chosen = np.zeros(len(keys), bool)
+    chosen[positions] = True
+    return np.flatnonzero(chosen)
 
 
 def locate_keys(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,13 +99,11 @@ def locate_keys(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.nd
         return np.empty(0, np.int64), np.empty(0, np.int64)
     ascending = bool((keys[1:] > keys[:-1]).all())
     if ascending and keys[0] == 0 and keys[-1] == len(keys) - 1:  # positions
-        found = np.flatnonzero(wanted < len(keys))
-        return wanted[found].astype(np.int64), found
-    order = None
-    if not ascending:
-        order = np.argsort(keys, kind="stable")
+        present = np.flatnonzero(wanted < len(keys))
+        return wanted[present].astype(np.int64), present
+    order = None if ascending else np.argsort(keys, kind="stable")
     place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
     if order is not None:
         place = order[place]
-    found = np.flatnonzero(keys[place] == wanted)
-    return place[found], found
+    present = np.flatnonzero(keys[place] == wanted)
+    return place[present], present
