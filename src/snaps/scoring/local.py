@@ -89,13 +89,13 @@ class Inputs:
         self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
         held = {type(recipe) for recipe in made}
         featured, linked = graph.features is not None, graph.adjacency.nnz > 0
-        there = {
+        available = {
             "features": featured,
             "links": linked,
             "similar": similarity is not None or featured or Similar in held,
             "context": (featured and linked) or Context in held,
         }
-        self.has = frozenset(name for name, yes in there.items() if yes)
+        self.has = frozenset(name for name, yes in available.items() if yes)
 
     @classmethod
     def read(
@@ -145,12 +145,13 @@ class Inputs:
             return self
         with stage("similarity"):
             made = {
-                recipe: extend(near, theirs, old.keys, ours, self.keys, recipe.k)
-                for recipe, near in old.made(Similar).items()
+                recipe: extend(similar, theirs, old.keys, ours, self.keys, recipe.k)
+                for recipe, similar in old.made(Similar).items()
                 if recipe.weighting == "cosine"
                 and old.similarity is None
                 and recipe.k < self.num_nodes
-                and _extends(recipe, near)
+                and recipe.search.candidates is None
+                and getattr(similar, "method", "exact") == "exact"  # has the true neighbours
             }
         return self.holding(made)
 
@@ -240,19 +241,14 @@ class Inputs:
     def _made_block(self, part: Part, block: slice, rows: dict[Any, Array]) -> Array:
         from snaps._kernels.aggregation import neighbour_mean
 
-        match part:
-            case Own(score, seed):
-                return score_table(score, self.probs[block], self.keys[block], seed)
-            case Beliefs(evidence):
-                return with_certainty(self.probs[block].copy(), self.keys[block], evidence)
-            case Mean(over, of):
-                own, matrix = self._block(of, block, rows), self.get(over)
-                if matrix is None:
-                    return own
-                return neighbour_mean(
-                    matrix, self.get(Averaged(of)), own, block, exact=self._exact(part)
-                )
-        raise AssertionError(part)
+        if not isinstance(part, Mean):
+            return table_of(part, self.probs[block], self.keys[block])
+        own, matrix = self._block(part.of, block, rows), self.get(part.over)
+        if matrix is None:
+            return own
+        return neighbour_mean(
+            matrix, self.get(Averaged(part.of)), own, block, exact=self._exact(part)
+        )
 
     def _exact(self, mean: Mean) -> bool:
         """Whether to sum exactly: over links, which other engines list in other orders.
@@ -354,10 +350,8 @@ class Inputs:
         if self._is_kept(part) and not seen_once:
             return np.asarray(self.get(part).take(positions, axis=0), np.float64)
         match part:
-            case Own(score, seed):
-                return score_table(score, self.probs[positions], self.keys[positions], seed)
-            case Beliefs(evidence):
-                return with_certainty(self.probs[positions], self.keys[positions], evidence)
+            case Own() | Beliefs():
+                return table_of(part, self.probs[positions], self.keys[positions])
             case Mean(over, of):
                 matrix, exact = self.get(over), self._exact(part)
                 if matrix is None or not seen_once:
@@ -368,7 +362,7 @@ class Inputs:
                     table = self.get(Averaged(of))
                     return neighbour_mean(matrix[positions], table, own, exact=exact)
                 return neighbour_mean_at(
-                    matrix, lambda some: self._rows(of, some, once), positions, np.float32,
+                    matrix, lambda those: self._rows(of, those, once), positions, np.float32,
                     exact=exact,
                 )  # fmt: skip
         return np.asarray(self.get(part)[positions], np.float64)
@@ -426,17 +420,24 @@ class Inputs:
         return table
 
 
+def table_of(part: Part, probs: Array, keys: Keys) -> Array:
+    """A part that each row gives by itself."""
+    match part:
+        case Probs():
+            return probs
+        case Own(score, seed):
+            return score_table(score, probs, keys, seed)
+        case Beliefs(evidence):
+            return with_certainty(probs.copy(), keys, evidence)
+    raise TypeError(part)
+
+
 def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
     """A table of nodes with these keys, the rows of known ones replaced by certainty; in place."""
-    places, found = locate_keys(keys, evidence.keys)
-    table[places] = 0
-    table[places, evidence.labels[found]] = 1
+    positions, present = locate_keys(keys, evidence.keys)
+    table[positions] = 0
+    table[positions, evidence.labels[present]] = 1
     return table
-
-
-def _extends(recipe: Similar, near: sp.csr_array) -> bool:
-    """Whether a similarity graph holds all that an update needs: the true neighbours among all."""
-    return recipe.search.candidates is None and getattr(near, "method", "exact") == "exact"
 
 
 def _score_of(recipe: Recipe) -> Score | None:

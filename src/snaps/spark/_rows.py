@@ -12,10 +12,9 @@ import scipy.sparse as sp
 from snaps._checks import calm, check_probs
 from snaps._kernels.aggregation import neighbour_mean
 from snaps._runtime.threads import limit_threads
-from snaps.scores import score_table
 from snaps.scoring.evidence import Keys
-from snaps.scoring.local import with_certainty
-from snaps.scoring.parts import Array, Beliefs, Links, Mean, Own, Part, Probs, Similar
+from snaps.scoring.local import table_of
+from snaps.scoring.parts import Array, Links, Mean, Part, Similar
 from snaps.similarity import similarity_graph
 from snaps.spark._batches import features_of, gathered, keys_of, lists, pieces
 
@@ -70,7 +69,7 @@ class RowMaker:
         similar: dict[Similar, sp.csr_array] = {}
         out = []
         for part in self.parts:
-            own = _table(part.of if isinstance(part, Mean) else part, probs, keys)
+            own = table_of(part.of if isinstance(part, Mean) else part, probs, keys)
             if not isinstance(part, Mean) or self.candidates is None:
                 out.append(own)
                 continue
@@ -79,7 +78,7 @@ class RowMaker:
             if part.over not in similar:
                 features = features_of(batch.column("features"), known.width)
                 similar[part.over] = _search(part.over, known, features, keys)
-            theirs = _table(part.of, known.probs, known.keys).astype(np.float32)
+            theirs = table_of(part.of, known.probs, known.keys).astype(np.float32)
             out.append(neighbour_mean(similar[part.over], theirs, own))
         return out
 
@@ -87,18 +86,6 @@ class RowMaker:
 def is_local(part: Part) -> bool:
     """Whether a part is made where the rows are."""
     return not (isinstance(part, Mean) and isinstance(part.over, Links))
-
-
-def _table(part: Part, probs: Array, keys: Keys) -> Array:
-    """A part that a row gives by itself."""
-    match part:
-        case Probs():
-            return probs
-        case Own(score, seed):
-            return score_table(score, probs, keys, seed)
-        case Beliefs(evidence):
-            return with_certainty(probs.copy(), keys, evidence)
-    raise TypeError(part)
 
 
 def _search(over: Similar, known: Candidates, features: Any, keys: Keys) -> sp.csr_array:
