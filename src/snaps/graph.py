@@ -27,7 +27,7 @@ from snaps._checks.ids import check_ids, locate
 from snaps._checks.matrices import scale_rows
 from snaps._checks.named import align_features
 from snaps._runtime.memory import filled
-from snaps._runtime.randomness import node_keys
+from snaps._runtime.randomness import Keys, Positions, node_keys
 from snaps.errors import SnapsError
 from snaps.io.files import csr_from_arrays, features_from_arrays, open_npz
 
@@ -154,11 +154,11 @@ class Graph:
         return _in_order_of(self.keys, adjacency)
 
     @cached_property
-    def keys(self) -> np.ndarray:
+    def keys(self) -> Keys:
         """One 64-bit key a node, made from its id: what random draws and ties look at."""
         return node_keys(self.ids)
 
-    def index(self, ids: Any) -> np.ndarray:
+    def index(self, ids: Any) -> Positions:
         """Positions of the nodes with these ids, one or many: what estimators take as nodes.
 
         Examples

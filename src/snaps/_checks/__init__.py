@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._runtime.memory import filled, pieces
+from snaps._runtime.randomness import Positions
 from snaps.errors import SnapsError, warn
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
@@ -363,7 +364,7 @@ def check_labels(
     return array.astype(np.int64)
 
 
-def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -> np.ndarray:
+def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -> Positions:
     """Node positions as int64, from positions or a boolean mask; each at most once."""
     array = to_numpy(nodes, name)
     if array.dtype == bool:
@@ -406,7 +407,7 @@ def refuse_repeated(array: np.ndarray, rule: str) -> None:
 
 
 def check_disjoint(
-    nodes: np.ndarray, name: str, others: np.ndarray, others_name: str, ids: Any = None
+    nodes: Positions, name: str, others: Positions, others_name: str, ids: Any = None
 ) -> None:
     """Two sets of nodes that must not share one; `ids` are the nodes' own names."""
     if not (len(nodes) and len(others)):
@@ -419,7 +420,7 @@ def check_disjoint(
         )
 
 
-def check_known(labels: np.ndarray, nodes: np.ndarray, name: str, ids: Any = None) -> None:
+def check_known(labels: np.ndarray, nodes: Positions, name: str, ids: Any = None) -> None:
     """Nodes whose label is needed must have one; `ids` are the nodes' own names."""
     unknown = nodes[labels[nodes] < 0]
     if unknown.size:

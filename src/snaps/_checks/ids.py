@@ -8,6 +8,7 @@ import numpy as np
 
 from snaps._checks import as_array, check_nodes, has, plainly, refuse_repeated, shown, to_numpy
 from snaps._runtime.memory import pieces
+from snaps._runtime.randomness import Positions
 from snaps.errors import SnapsError
 
 
@@ -54,7 +55,7 @@ class Places:
         self._order = None if counted else np.argsort(ids, kind="stable")
         self._sorted = ids if counted else ids[self._order]
 
-    def find(self, wanted: np.ndarray, name: str) -> np.ndarray:
+    def find(self, wanted: np.ndarray, name: str) -> Positions:
         """Positions of ids that must be there."""
         ids, n = self._ids, len(self._ids)
         if wanted.size == 0:
@@ -77,14 +78,14 @@ class Places:
         return place
 
 
-def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> np.ndarray:
+def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> Positions:
     """Positions of `wanted` among unique `ids`."""
     return Places(ids).find(wanted, name) if wanted.size else np.empty(0, np.int64)
 
 
 def node_positions(
     graph_ids: np.ndarray, nodes: Any, name: str, *, empty: bool = False
-) -> np.ndarray:
+) -> Positions:
     """Positions of the nodes a user means, each at most once: a mask, positions or string ids.
 
     Strings are ids, for a graph whose ids are strings. Integers are always positions, also when

@@ -19,7 +19,7 @@ from snaps._checks.matrices import check_similarity
 from snaps._checks.named import align_table, row_ids
 from snaps._runtime.memory import is_large, pieces, room, taken
 from snaps._runtime.progress import stage
-from snaps._runtime.randomness import SHARES_STREAM, locate_keys, smallest
+from snaps._runtime.randomness import SHARES_STREAM, Positions, locate_keys, smallest
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.scores import LIBRARY, THR, Score, is_moderate, score_table
@@ -299,7 +299,7 @@ class Inputs:
 
     # -- rows of some nodes ---------------------------------------------------------------------
 
-    def positions(self, keys: Keys) -> Array:
+    def positions(self, keys: Keys) -> Positions:
         """Positions of the nodes with these keys, of those that the graph has."""
         return locate_keys(self.keys, keys)[0]
 
@@ -336,7 +336,7 @@ class Inputs:
                     out[i] = table[self.positions(asks[i][1])]
         return out
 
-    def _rows(self, part: Part, positions: Array, once: bool = False) -> Array:
+    def _rows(self, part: Part, positions: Positions, once: bool = False) -> Array:
         """Rows of a part; tables with evidence that is asked for `once` are not kept."""
         from snaps._kernels.aggregation import neighbour_mean, neighbour_mean_at
 
@@ -367,7 +367,9 @@ class Inputs:
                 )  # fmt: skip
         return np.asarray(self.get(part)[positions], np.float64)
 
-    def mean_rows(self, over: Over, rows: Callable[[Array], Array], positions: Array) -> Array:
+    def mean_rows(
+        self, over: Over, rows: Callable[[Positions], Array], positions: Positions
+    ) -> Array:
         """The mean over neighbours of some nodes, of a table whose rows are made on demand."""
         from snaps._kernels.aggregation import neighbour_mean_at
 
@@ -378,7 +380,7 @@ class Inputs:
 
     @stage("scores")
     @calm
-    def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
+    def score(self, scorer: FittedScorer, nodes: Positions | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
         # A part without weight need not be made.
         parts = {
