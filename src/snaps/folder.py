@@ -337,11 +337,11 @@ def _label_column(
     names = None if classes is None else check_classes(classes, num_classes)
     codes = np.full(num_nodes, -1)
     if labels is not None:
-        codes, found = encode_labels(
+        codes, columns = encode_labels(
             labels, num_nodes=num_nodes, num_classes=num_classes, classes=names
         )
-        if names is None and not np.array_equal(found, np.arange(num_classes)):
-            names = found
+        if names is None and not np.array_equal(columns, np.arange(num_classes)):
+            names = columns
     # Of classes such as "0" and "1" only a column of labels shows that they are strings.
     if labels is None and (names is None or names.dtype.kind != "U"):
         return names, None

@@ -257,16 +257,16 @@ def _costs(table: Table) -> tuple[float, float]:
     """The multiplications that an inverted index and dense products amount to."""
     n, d = table.shape
     if sp.issparse(table):
-        some = pieces(table.nnz, 8)  # which are counted as 64-bit integers
-        filled = sum(np.bincount(table.indices[part], minlength=d) for part in some)
+        parts = pieces(table.nnz, 8)  # which are counted as 64-bit integers
+        filled = sum(np.bincount(table.indices[part], minlength=d) for part in parts)
     else:
-        parts = blocks(np.arange(n), BLOCK_BYTES // d)
-        filled = sum(np.count_nonzero(table[part], axis=0) for part in parts)
+        rows = blocks(np.arange(n), BLOCK_BYTES // d)
+        filled = sum(np.count_nonzero(table[part], axis=0) for part in rows)
     return STEP_COST * np.square(filled, dtype=float).sum(), float(n) * n * (d + LOOK_COST)
 
 
 def assemble(
-    found: tuple[np.ndarray, ...],
+    lists: tuple[np.ndarray, ...],
     rows: np.ndarray | None = None,
     method: str = "exact",
     recall: float = 1.0,
@@ -274,7 +274,7 @@ def assemble(
     """The lists, or those of some rows, as a matrix in the memory of the lists."""
     from snaps.search.sparse import close_gaps
 
-    sims, nodes, counts = found
+    sims, nodes, counts = lists
     if (counts < sims.shape[1]).any():
         close_gaps(sims, nodes, counts)
     n, indptr = len(counts), np.concatenate([[0], np.cumsum(counts)])
@@ -290,11 +290,11 @@ def assemble(
 def _search_sparse(
     table: sp.csr_array,
     rows: np.ndarray,
-    near: np.ndarray,
+    candidates: np.ndarray,
     waiting: np.ndarray,
     squares: np.ndarray,
     rank: np.ndarray,
-    found: tuple[np.ndarray, ...],
+    neighbours: tuple[np.ndarray, ...],
     advance: Callable[[int], None],
 ) -> None:
     """Compare rows with candidates by an inverted index of these, a block of them at a time.
@@ -307,17 +307,17 @@ def _search_sparse(
 
     (n, d), arrays, lock = table.shape, csr_parts(table), Lock()
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
-    for block in blocks(near, min(width, SPARSE_ROWS)):
+    for block in blocks(candidates, min(width, SPARSE_ROWS)):
         index = invert(block, *arrays, d)
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
-        wanted = _limits(block, waiting, *found)
-        common = (*arrays, index, block, scales, wanted, squares, rank, *found)
+        wanted = _limits(block, waiting, *neighbours)
+        common = (*arrays, index, block, scales, wanted, squares, rank, *neighbours)
 
         def search(share: np.ndarray, common: tuple[Any, ...] = common) -> None:
             offers = search_sparse(share, *common)
             if len(offers[0]):
                 with lock:
-                    settle_offers(offers, squares, rank, *found)
+                    settle_offers(offers, squares, rank, *neighbours)
 
         in_blocks(search, rows, SHARE, advance, len(block))
 
@@ -325,11 +325,11 @@ def _search_sparse(
 def _search_dense(
     table: Table,
     rows: np.ndarray,
-    near: np.ndarray,
+    candidates: np.ndarray,
     waiting: np.ndarray,
     squares: np.ndarray,
     rank: np.ndarray,
-    found: tuple[np.ndarray, ...],
+    neighbours: tuple[np.ndarray, ...],
     advance: Callable[[int], None],
 ) -> None:
     """The same by products of blocks of unit rows in float32."""
@@ -337,26 +337,26 @@ def _search_dense(
     from snaps.search.sparse import settle_offers, unit_rows
     from snaps.search.tiles import meet, new_lists, new_rooms, offer_dense, settle_lists
 
-    (n, d), arrays, lock, k = table.shape, csr_parts(table), Lock(), found[0].shape[1]
-    known, signed = ((*arrays, squares), rank, found), bool(arrays[2].min(initial=0) < 0)
+    (n, d), arrays, lock, k = table.shape, csr_parts(table), Lock(), neighbours[0].shape[1]
+    known, signed = ((*arrays, squares), rank, neighbours), bool(arrays[2].min(initial=0) < 0)
     norms, place = np.sqrt(np.where(squares > 0, squares, 1.0)), np.full(n, -1)
-    for block in blocks(near, BLOCK_BYTES // (4 * d)):
+    for block in blocks(candidates, BLOCK_BYTES // (4 * d)):
         place[block] = np.arange(len(block))
         right = unit_rows(block, *arrays, norms, d)
-        wanted = _limits(block, waiting, *found)
+        wanted = _limits(block, waiting, *neighbours)
 
         def search(
-            share: np.ndarray, near: tuple[Any, ...] = (block, right), wanted: Any = wanted
+            share: np.ndarray, others: tuple[Any, ...] = (block, right), wanted: Any = wanted
         ) -> None:
             lists = new_lists(share, place[share], k, known[0], signed)
             left, rooms = unit_rows(share, *arrays, norms, d), new_rooms(len(share), d)
             if len(wanted):
-                offers = offer_dense(share, left, *near, wanted, rooms[2], known, lists)
+                offers = offer_dense(share, left, *others, wanted, rooms[2], known, lists)
                 with lock:
-                    settle_offers(offers, squares, rank, *found)
+                    settle_offers(offers, squares, rank, *neighbours)
             everyone = np.arange(len(share))
-            meet(everyone, share, left, *near, 0, len(near[0]), True, rooms, known, lists)
-            settle_lists(share, near[0], rooms[2], known, lists)
+            meet(everyone, share, left, *others, 0, len(others[0]), True, rooms, known, lists)
+            settle_lists(share, others[0], rooms[2], known, lists)
 
         in_blocks(search, rows, SHARE_DENSE, advance, len(block))
         place[block] = -1
@@ -380,11 +380,11 @@ def _rescale(table: Table, scale: np.ufunc, by: np.ndarray) -> Table:
     """A copy with each row rescaled by a number of its own."""
     if not sp.issparse(table):
         out = room(table.shape, table.dtype)
-        for some in pieces(len(table), table[:1].nbytes):
-            scale(table[some], by[some, None], out=out[some])
+        for block in pieces(len(table), table[:1].nbytes):
+            scale(table[block], by[block, None], out=out[block])
         return out
     data, counts = room(table.data.shape, table.dtype), np.diff(table.indptr)
-    for some in pieces(len(counts), 8 * table.nnz // len(counts)):
-        part = slice(table.indptr[some.start], table.indptr[some.stop])
-        scale(table.data[part], np.repeat(by[some], counts[some]), out=data[part])
+    for block in pieces(len(counts), 8 * table.nnz // len(counts)):
+        part = slice(table.indptr[block.start], table.indptr[block.stop])
+        scale(table.data[part], np.repeat(by[block], counts[block]), out=data[part])
     return sp.csr_array((data, table.indices, table.indptr), shape=table.shape)

@@ -33,8 +33,8 @@ def refuse_unwritable(texts: np.ndarray, name: str) -> None:
     """Complain about what no file could hold: halves of characters, and NUL, where Arrow stops."""
     if texts.dtype.kind != "U" or not texts.size or not texts.dtype.itemsize:
         return
-    for some in pieces(len(texts), texts.itemsize):
-        part = np.ascontiguousarray(texts[some])
+    for block in pieces(len(texts), texts.itemsize):
+        part = np.ascontiguousarray(texts[block])
         codes = part.view(np.uint32).reshape(len(part), -1)
         ended = (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
         halves = (codes >= 0xD800) & (codes <= 0xDFFF)

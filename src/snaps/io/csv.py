@@ -120,5 +120,5 @@ class CsvColumns(Columns):
 
 def _matches(column: Any, pattern: str) -> np.ndarray:
     """Where a column of strings matches, or is null."""
-    found = pc.match_substring_regex(column, pattern).fill_null(True)
-    return found.to_numpy(zero_copy_only=False)
+    matches = pc.match_substring_regex(column, pattern).fill_null(True)
+    return matches.to_numpy(zero_copy_only=False)

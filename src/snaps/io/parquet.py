@@ -54,7 +54,7 @@ class Columns:
             parts = dataset(path, **options)
             schemas = [_decoded(part.physical_schema) for part in parts.get_fragments()]
             if path.is_dir():
-                texts = {each.name for one in schemas for each in one if is_text(each.type)}
+                texts = {each.name for schema in schemas for each in schema if is_text(each.type)}
                 keys = hive(path, parts.files, texts)
                 options |= {"partitioning": partitioning(keys, flavor="hive")}
                 options |= {"partition_base_dir": str(path)}
@@ -203,13 +203,11 @@ class Columns:
     def _check_there(self, names: list[str]) -> None:
         for name in names:
             if name not in self.types:
-                found = ", ".join(self.types) or "none"
-                one = (
-                    "a column 'probs', or columns 'p_<class>'"
-                    if name == "probs"
-                    else f"a column '{name}'"
-                )
-                raise SnapsError(f"{self.file} must have {one}, got {found}")
+                present = ", ".join(self.types) or "none"
+                needed = f"a column '{name}'"
+                if name == "probs":
+                    needed = "a column 'probs', or columns 'p_<class>'"
+                raise SnapsError(f"{self.file} must have {needed}, got {present}")
         self.check_memory(names)
 
     def _refuse_nulls(self, name: str, column: Any, first: int = 0) -> None:
@@ -272,21 +270,21 @@ class Columns:
 
     def _by_number(self, ids: np.ndarray) -> Callable[[str, Any, int], np.ndarray]:
         """What finds columns of integers among ids."""
-        places = Places(ids)
-        return lambda name, column, first: places.find(column.to_numpy(), self.title(name))
+        index = Places(ids)
+        return lambda name, column, first: index.find(column.to_numpy(), self.title(name))
 
     def _by_name(self, known: Any) -> Callable[[str, Any, int], np.ndarray]:
         """What finds columns of strings among ids, without an object for each of them."""
 
         def find(name: str, column: Any, first: int) -> np.ndarray:
             refuse_nuls(column, self.title(name), first)
-            found = pc.index_in(column, known.cast(column.type))
-            if found.null_count:
-                wrong = column[int(np.flatnonzero(null_mask(found))[0])].as_py()
+            positions = pc.index_in(column, known.cast(column.type))
+            if positions.null_count:
+                wrong = column[int(np.flatnonzero(null_mask(positions))[0])].as_py()
                 raise SnapsError(
                     f"{self.title(name)} must name nodes of the graph, got {plainly(wrong)}"
                 )
-            return found.to_numpy()
+            return positions.to_numpy()
 
         return find
 
@@ -405,8 +403,8 @@ def _as_text(column: Any) -> np.ndarray:
     """A column of strings, each of which takes as many bytes as the longest."""
     longest = pc.max(pc.utf8_length(column)).as_py()
     out = room((len(column),), f"U{longest or 1}")
-    for some in pieces(len(column), out.itemsize):
-        out[some] = column[some].to_pylist()
+    for block in pieces(len(column), out.itemsize):
+        out[block] = column[block].to_pylist()
     return np.asarray(out)
 
 

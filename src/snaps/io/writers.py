@@ -143,7 +143,5 @@ def label_lists(mask: np.ndarray, names: Any) -> Any:
     """Sets as an Arrow array of lists of these names, for so many sets as fit into one."""
     offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
     # As np.nonzero(mask)[1], but in a third of its time.
-    places = np.flatnonzero(mask) % max(mask.shape[1], 1)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets.astype(np.int32)), names.take(pa.array(places))
-    )
+    codes = np.flatnonzero(mask) % max(mask.shape[1], 1)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), names.take(pa.array(codes)))

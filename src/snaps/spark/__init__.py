@@ -298,9 +298,9 @@ def _with_roles(
     return Folder(graph, np.empty((len(ids), 0)), labels, names, node_roles)
 
 
-def _values(found: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
+def _values(table: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
     """The labels of a table, and where there is none; a bad one is named by its id."""
-    column = found.column("label").combine_chunks()
+    column = table.column("label").combine_chunks()
 
     def fails(rows: int) -> bool:
         try:
@@ -315,10 +315,10 @@ def _values(found: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
         text = str(error)
         if text.startswith("'label'"):
             bad = bisect_left(range(1, len(column) + 1), True, key=fails)
-            name = plainly(found.column("id")[bad].as_py())
+            name = plainly(table.column("id")[bad].as_py())
             text = f"{title}{text.removeprefix(repr('label'))} for id {name}"
         if row := re.search(r" in row (\d+)$", text):
-            name = plainly(found.column("id")[int(row[1])].as_py())
+            name = plainly(table.column("id")[int(row[1])].as_py())
             text = f"{text[: row.start()]} for id {name}"
         raise SnapsError(text) from error
 
@@ -327,10 +327,10 @@ def _class_names(tables: Any, num_classes: int, classes: Any, title: str) -> np.
     """The names of the classes, from the distinct labels of all nodes."""
     from pyspark.sql import functions as F
 
-    found = tables.nodes.groupBy("label").agg(F.min("id").alias("id"))
+    table = tables.nodes.groupBy("label").agg(F.min("id").alias("id"))
     with tables.reading():
-        found = found.orderBy("label").limit(num_classes + 1000).toArrow()
-    labels, missing = _values(found, title)
+        table = table.orderBy("label").limit(num_classes + 1000).toArrow()
+    labels, missing = _values(table, title)
     if labels.dtype.kind == "U":
         labels = labels.astype(object)
     known = labels[~missing]
@@ -339,7 +339,7 @@ def _class_names(tables: Any, num_classes: int, classes: Any, title: str) -> np.
             known, num_nodes=len(known), num_classes=num_classes, classes=classes, name="label"
         )[1]
     except SnapsError as error:
-        ids = np.array(found.column("id").to_pylist(), object)[~missing]
+        ids = np.array(table.column("id").to_pylist(), object)[~missing]
         text = re.sub(
             r" at node (\d+)", lambda at: f" for id {plainly(ids[int(at[1])])}", str(error)
         )
@@ -367,9 +367,9 @@ def _none_calibrates(title: str) -> SnapsError:
 def _fitting(scorer: Pooling, has: frozenset[str]) -> Pooling:
     """The parts of `Pooled` that are made here."""
     if scorer.parts is None:
-        there = {"own", *(["linked", "two_hop"] if "links" in has else [])}
-        there |= {"similar"} & has
-        return replace(scorer, parts=tuple(name for name in FITTING if name in there))
+        available = {"own", *(["linked", "two_hop"] if "links" in has else [])}
+        available |= {"similar"} & has
+        return replace(scorer, parts=tuple(name for name in FITTING if name in available))
     others = [name for name in scorer.parts if name not in FITTING]
     if others:
         raise SnapsError(f"'parts' must be among {', '.join(FITTING)} on Spark, got {others[0]!r}")

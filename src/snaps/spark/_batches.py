@@ -79,11 +79,11 @@ def pieces(columns: dict[str, Any], tables: dict[str, np.ndarray]) -> Iterator[A
     width = sum(table.itemsize * table.shape[1] for table in tables.values())
     step = max(MOST_BYTES // (width + 64), 1)
     for start in range(0, count, step):
-        some = slice(start, start + step)
+        block = slice(start, start + step)
         yield pa.RecordBatch.from_pydict(
             {
-                **{name: pa.array(one_piece(column)[some]) for name, column in columns.items()},
-                **{name: packed(table[some]) for name, table in tables.items()},
+                **{name: pa.array(one_piece(column)[block]) for name, column in columns.items()},
+                **{name: packed(table[block]) for name, table in tables.items()},
             }
         )
 

@@ -62,7 +62,7 @@ def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
     """The number of nodes, of classes and of features."""
     title = tables.titles[0]
     with tables.reading():
-        found = (
+        summary = (
             tables.nodes.mapInArrow(checker(title, logits, tables.classes), CHECKED)
             .agg(
                 F.min("problem").alias("problem"),
@@ -72,12 +72,12 @@ def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
             )
             .first()
         )  # fmt: skip
-    if found["problem"]:
-        raise SnapsError(found["problem"])
-    if found["max_classes"] is None:
+    if summary["problem"]:
+        raise SnapsError(summary["problem"])
+    if summary["max_classes"] is None:
         raise SnapsError(f"{title} must hold at least one node, got none")
     for name, column in (("classes", "probs"), ("width", "features")):
-        low, high = found[f"min_{name}"], found[f"max_{name}"]
+        low, high = summary[f"min_{name}"], summary[f"max_{name}"]
         if low != high:
             with tables.reading():
                 row = tables.nodes.where(F.size(column) == low).select("id").first()
@@ -92,12 +92,12 @@ def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
         raise SnapsError(
             f"{tables.title('id')} must be unique, got {plainly(again['id'])} twice or more"
         )
-    if logits and found["zeros"]:
+    if logits and summary["zeros"]:
         unfilled = tables.nodes.where(F.forall("probs", lambda value: value == 0))
         with tables.reading():
             (first,) = unfilled.agg(F.min("id")).first()
-        warn_unfilled(found["zeros"], count, "probs", f"for id {plainly(first)}")
-    return count, int(found["max_classes"]), int(found["max_width"])
+        warn_unfilled(summary["zeros"], count, "probs", f"for id {plainly(first)}")
+    return count, int(summary["max_classes"]), int(summary["max_width"])
 
 
 def check_fits(parts: Iterable[Part], num_classes: int) -> None:

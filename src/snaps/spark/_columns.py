@@ -87,10 +87,10 @@ def read_tables(nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'
         ("role", ("string",), "strings"),
         ("label", (*_NUMBERS, "string", "boolean"), "integers or strings"),
     ):
-        there = table.kinds.get(name, "void") != "void"
-        if there:
+        present = table.kinds.get(name, "void") != "void"
+        if present:
             table.check(name, sorts, rule)
-        columns.append((table.column(name) if there else F.lit(None).cast("string")).alias(name))
+        columns.append((table.column(name) if present else F.lit(None).cast("string")).alias(name))
     if "features" in table.kinds:
         table.check_features()
         columns.append(table.column("features").alias("features"))
@@ -135,8 +135,8 @@ class _Table:
     def check(self, name: str, sorts: tuple[str, ...], rule: str) -> None:
         """Raise unless a column is there, once, and of one of these types."""
         if name not in self.kinds:
-            found = ", ".join(self.kinds) or "none"
-            raise SnapsError(f"{self._title} must have a column '{name}', got {found}")
+            names = ", ".join(self.kinds) or "none"
+            raise SnapsError(f"{self._title} must have a column '{name}', got {names}")
         if self._names.count(name) > 1:
             raise SnapsError(
                 f"{self._title} must have one column '{name}', got {self._names.count(name)}"

@@ -82,8 +82,8 @@ class SparkInputs:
         self.edges = ends.select(F.inline(F.array(F.struct("src", "dst"), back)))
         self.has = frozenset(
             name
-            for name, there in (("links", self._linked), ("similar", tables.has_features))
-            if there
+            for name, present in (("links", self._linked), ("similar", tables.has_features))
+            if present
         )
         self._few: Any = None
         self._rows: dict[Part, Array] = {}
@@ -123,8 +123,8 @@ class SparkInputs:
 
     def others(self, but: Keys, seed: int, count: int) -> Keys:
         """The keys of so many random nodes that are not among some, in ascending order."""
-        found = self._smallest(count, seed, SHARES_STREAM, ["id"], but)
-        ids = ids_of(found.column("id"))
+        nodes = self._smallest(count, seed, SHARES_STREAM, ["id"], but)
+        ids = ids_of(nodes.column("id"))
         self.ask_for(np.union1d(self._ids, ids))
         return np.sort(node_keys(ids))
 
@@ -151,16 +151,16 @@ class SparkInputs:
         asked = Asked(nodes, links, min(4 * len(self._ids) / self.num_nodes, 1.0))
         try:
             with explained("cannot make scores"):
-                found = self.all(parts, finish, schema, asked).toArrow()
+                collected = self.all(parts, finish, schema, asked).toArrow()
         finally:
             self.release()
-        place, here = locate_keys(self._keys, keys_of(found.column("id")))
-        if not len(place) == len(found) == len(np.unique(place)) == len(self._keys):
+        place, here = locate_keys(self._keys, keys_of(collected.column("id")))
+        if not len(place) == len(collected) == len(np.unique(place)) == len(self._keys):
             raise other_rows(self.tables.titles[0])
         out = {}
         for name, part in zip(names, parts, strict=True):
             table = np.empty((len(self._keys), self.num_classes))
-            table[place] = unpacked(found.column(name), np.float64)[here]
+            table[place] = unpacked(collected.column(name), np.float64)[here]
             out[part] = table
         return out
 
@@ -212,14 +212,14 @@ class SparkInputs:
 
     def _sent_twice(self, parts: list[Part], asked: Asked) -> Any:
         """What links to links bring: sums of means, and the means themselves."""
-        edges, near = self._into(asked.links), None
+        edges, middle = self._into(asked.links), None
         if asked.links is not None:
-            near = edges.select(F.col("src").alias("link")).union(asked.links).distinct()
+            middle = edges.select(F.col("src").alias("link")).union(asked.links).distinct()
         share = min(asked.share * max(self._num_edges / self.num_nodes, 1), 1.0)
-        reached, buckets, heavy = self._into(near), self._buckets(share), self._spread(share)
-        sources = self._sources(parts, None if near is None else reached)
+        reached, buckets, heavy = self._into(middle), self._buckets(share), self._spread(share)
+        sources = self._sources(parts, None if middle is None else reached)
         first = self._send(sources, reached, _links.FIRST, len(parts), buckets, heavy)
-        nodes = self.nodes if near is None else self.nodes.join(near, "link", "left_semi")
+        nodes = self.nodes if middle is None else self.nodes.join(middle, "link", "left_semi")
         make, schema = self._maker(tuple(parts)), self._kept("link")
         base = nodes.mapInArrow(lambda batches: make(batches, "link"), schema)
 
@@ -317,9 +317,9 @@ class SparkInputs:
             ends = self.tables.edges.sample(share, seed=0) if share < 1 else self.tables.edges
             ends = ends.select(F.explode(F.array("src", "dst")).alias("id"))
             least = max(share * total / self._buckets() / 2, 100)
-            found = ends.groupBy("id").count().where(F.col("count") > least)
+            hubs = ends.groupBy("id").count().where(F.col("count") > least)
             with self.tables.reading("src"):
-                links = found.select(_link(F.col("id"), self._seed).alias("link")).toArrow()
+                links = hubs.select(_link(F.col("id"), self._seed).alias("link")).toArrow()
             self._heavy = np.sort(links.column("link").to_numpy())
         return self._heavy
 
@@ -330,14 +330,14 @@ class SparkInputs:
         if over not in self._broadcast:
             count = self._count(over)
             columns = ("id", "probs", "features")
-            found = self._smallest(count, 0, CANDIDATE_STREAM, columns, np.empty(0, np.uint64))
-            keys = keys_of(found.column("id"))
-            features = found.column("features").combine_chunks()
+            table = self._smallest(count, 0, CANDIDATE_STREAM, columns, np.empty(0, np.uint64))
+            keys = keys_of(table.column("id"))
+            features = table.column("features").combine_chunks()
             width = self._width
             if width < 0:
                 width = 1 + (self._first(F.max(F.array_max("features.indices"))) or 0)
             make = RowMaker((Probs(),), self._logits)
-            batch = found.combine_chunks().to_batches()[0]
+            batch = table.combine_chunks().to_batches()[0]
             known = Candidates(keys, make.make(batch)[0], features_of(features, width), width)
             with explained("cannot send candidates to the executors"):
                 self._broadcast[over] = self.spark.sparkContext.broadcast(known)
@@ -384,11 +384,11 @@ class SparkInputs:
                     yield batch.filter(pa.array(few))
 
             with self.tables.reading():
-                found = nodes.mapInArrow(pick, nodes.schema).toArrow()
-            if len(found) >= count or share >= 1:
-                keys = keys_of(found.column("id"))
+                table = nodes.mapInArrow(pick, nodes.schema).toArrow()
+            if len(table) >= count or share >= 1:
+                keys = keys_of(table.column("id"))
                 chosen = smallest(seed, keys, stream, count)
-                return found.take(pa.array(chosen[np.argsort(keys[chosen])]))
+                return table.take(pa.array(chosen[np.argsort(keys[chosen])]))
             share *= 2
 
 

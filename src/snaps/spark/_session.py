@@ -168,17 +168,17 @@ def _check_master(master: str) -> None:
 def _check_hadoop() -> None:
     """YARN is found by its configuration; a script of the installation's own may set it, too."""
     homes = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "")) / "conf"
-    places = {
+    folders = {
         name: os.environ[name]
         for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
         if os.environ.get(name)
     }
-    if not places and not os.path.exists(Path(homes) / "spark-env.sh"):
+    if not folders and not os.path.exists(Path(homes) / "spark-env.sh"):
         raise SnapsError(
             "'--master' yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR, the folder of the cluster's "
             "configuration, got neither"
         )
-    for name, place in places.items():
+    for name, place in folders.items():
         if not os.path.isdir(place):
             raise SnapsError(f"{name} must be the folder of a configuration, got {shown(place)}")
 
@@ -246,23 +246,23 @@ def _unlike(path: Path) -> list[Path]:
     except Exception as error:
         raise unreadable(path, error, "damaged or not a folder of Parquet files") from error
     with ThreadPoolExecutor(8) as pool:
-        found = zip(pool.map(schema, files), files, strict=True)
-        return [Path(file) for file in {str(kind): file for kind, file in found}.values()]
+        schemas = zip(pool.map(schema, files), files, strict=True)
+        return [Path(file) for file in {str(kind): file for kind, file in schemas}.values()]
 
 
-def _wider(one: Any, two: Any) -> Any:
+def _wider(first: Any, second: Any) -> Any:
     """The type that holds both, as far as Spark reads one as the other; else the first."""
     from pyspark.sql.types import ArrayType
 
-    if isinstance(one, ArrayType) and isinstance(two, ArrayType):
-        return ArrayType(_wider(one.elementType, two.elementType))
-    names = [each.simpleString() for each in (one, two)]
+    if isinstance(first, ArrayType) and isinstance(second, ArrayType):
+        return ArrayType(_wider(first.elementType, second.elementType))
+    names = [each.simpleString() for each in (first, second)]
     if names[0] == "void":
-        return two
+        return second
     for order in (("tinyint", "smallint", "int", "bigint"), ("float", "double")):
         if all(name in order for name in names):
-            return max(one, two, key=lambda each: order.index(each.simpleString()))
-    return one
+            return max(first, second, key=lambda each: order.index(each.simpleString()))
+    return first
 
 
 def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
