@@ -141,11 +141,8 @@ class Folder:
         >>> read_folder("pair").tuning_and_known()
         (array([1]), array([0]))
         """
-        tune = None
-        for role in ("tune",) if evidence else ("tune", "valid"):
-            nodes = self._labelled(role)
-            if nodes.size and tune is None:
-                tune = nodes
+        roles = ("tune",) if evidence else ("tune", "valid")
+        tune = next((nodes for role in roles if (nodes := self._labelled(role)).size), None)
         known = self._labelled("train", "valid")
         return tune, known if tune is None else np.setdiff1d(known, tune)
 
@@ -258,13 +255,11 @@ def write_folder(
     if table.dtype.itemsize > 8 or not table.dtype.isnative:  # which Arrow does not know
         table = table.astype(np.float64)
     nodes: dict[str, Any] = {"id": pa.array(graph.ids)}
-    labels, roles = (
-        None if value is None else align(value, graph, name, partial=True)
-        for name, value in (("labels", labels), ("roles", roles))
-    )
+    labels = None if labels is None else align(labels, graph, "labels", partial=True)
+    roles = None if roles is None else align(roles, graph, "roles", partial=True)
     names, label = _label_column(labels, n, table.shape[1], classes)
     if names is None:
-        nodes["probs"] = _list_array(table)
+        nodes["probs"] = list_array(table)
     else:
         for column, name in enumerate(names.tolist()):
             nodes[f"{PREFIX}{name}"] = pa.array(table[:, column])
@@ -273,9 +268,8 @@ def write_folder(
     if roles is not None:
         nodes["role"] = _role_column(roles, n)
     if isinstance(graph.features, np.ndarray):
-        nodes["features"] = _list_array(graph.features)
-    links = graph.adjacency if graph.directed else sp.triu(graph.adjacency)
-    coo = links.tocoo()
+        nodes["features"] = list_array(graph.features)
+    coo = (graph.adjacency if graph.directed else sp.triu(graph.adjacency)).tocoo()
     source, target = coo.coords
     edges: dict[str, Any] = {"src": graph.ids[source], "dst": graph.ids[target]}
     if graph.weighted:
@@ -325,7 +319,8 @@ def _mark(tables: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _list_array(table: np.ndarray) -> Any:
+def list_array(table: np.ndarray) -> Any:
+    """The rows of a table as an Arrow array of lists."""
     offsets = np.arange(len(table) + 1, dtype=np.int64) * table.shape[1]
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(table.reshape(-1)))
 
@@ -385,13 +380,12 @@ def _mark_unknown(
 ) -> np.ndarray:
     """Write -1 or "" where a label is unknown, and hold the others against the classes."""
     unknown: Any = "" if labels.dtype.kind == "U" else -1
-    if classes is not None:
-        if missing.any() and not missing.all() and unknown in classes.tolist():
-            row = int(np.flatnonzero(missing)[0])
-            raise SnapsError(
-                f"{nodes.title('label')} must not be null where {shown(unknown)} is a class, "
-                f"got null in row {row}"
-            )
+    ambiguous = classes is not None and unknown in classes.tolist()
+    if ambiguous and missing.any() and not missing.all():
+        raise SnapsError(
+            f"{nodes.title('label')} must not be null where {shown(unknown)} is a class, "
+            f"got null in row {int(missing.argmax())}"
+        )
     labels = np.asarray(filled(labels))
     labels[missing] = unknown
     if classes is not None:
@@ -429,10 +423,9 @@ def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
 
 
 def _check_roles(roles: np.ndarray, name: str) -> None:
-    bad = ~np.isin(roles, ("", *ROLES))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
+    bad = np.flatnonzero(~np.isin(roles, ("", *ROLES)))
+    if bad.size:
         raise SnapsError(
             f"{name} must be one of {', '.join(ROLES)} or empty, "
-            f"got {shown(roles[row].item())} in row {row}"
+            f"got {shown(roles[bad[0]].item())} in row {bad[0]}"
         )
