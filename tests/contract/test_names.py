@@ -296,7 +296,7 @@ def test_evaluations(given):
     about = given.graph, given.probs, given.labels, np.arange(50, 500), 100
     result = snaps.evaluate_splits(snaps.SplitConformal(0.1), *about, n_splits=3)
     assert list(result)[: len(SPLITS)] == SPLITS
-    assert all(np.shape(value) == (3,) for value in result.values())
+    assert all(np.shape(result[name]) == (3,) for name in SPLITS)
     methods = {"a": snaps.SplitConformal(0.1), "b": snaps.SplitConformal(class_conditional=True)}
     both = snaps.evaluate_splits(methods, *about, n_splits=3, alphas=[0.2, 0.3])
     assert list(both) == ["a", "b"] and both["a"]["coverage"].shape == (2, 3)

@@ -40,12 +40,8 @@ def find_notes(subject: Subject, chosen: str) -> list[Note]:
 def _pool(subject: Subject) -> Iterator[Note]:
     """Whether the guarantee applies to these nodes at all."""
     if subject.look is not None and not subject.look.alike:
-        yield Note(
-            "different",
-            "The calibration nodes look different",
-            {"look": str(subject.look)},
-            serious=True,
-        )
+        title, values = "The calibration nodes look different", {"look": str(subject.look)}
+        yield Note("different", title, values, serious=True)
     if subject.predictor.apart:
         yield Note("other graph", "The threshold comes from another graph", serious=True)
 
@@ -102,13 +98,9 @@ def _isolated(subject: Subject) -> Iterator[Note]:
 
 def _recall(subject: Subject) -> Iterator[Note]:
     """How many of the most similar nodes are in a similarity graph that the user gave."""
-    inputs = subject.inputs
-    if (
-        subject.predictor.given_similarity
-        and inputs.graph.features is not None
-        and inputs.similarity is not None
-    ):
-        recall, n = measured_recall(inputs.graph.features, inputs.similarity, inputs.keys)
+    features, similarity = subject.inputs.graph.features, subject.inputs.similarity
+    if subject.predictor.given_similarity and features is not None and similarity is not None:
+        recall, n = measured_recall(features, similarity, subject.inputs.keys)
         if recall < 0.995:
             yield Note("approximate", "Approximate neighbours", {"recall": recall, "n": n})
 
