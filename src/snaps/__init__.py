@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from snaps.estimators import DAPS, SNAPS, Pooled, SplitConformal
     from snaps.graph import Graph
     from snaps.predictor.loading import load
+    from snaps.predictor.selection import Selection
     from snaps.scores import APS, RAPS, SAPS, THR, Score
     from snaps.sets import PredictionSets
     from snaps.similarity import similarity_graph
@@ -36,6 +37,7 @@ __all__ = [
     "SAPS",
     "SNAPS",
     "Score",
+    "Selection",
     "SnapsError",
     "SnapsWarning",
     "SplitConformal",
@@ -59,6 +61,7 @@ _NAMES = {
     "estimators": ("DAPS", "Pooled", "SNAPS", "SplitConformal"),
     "graph": ("Graph",),
     "predictor.loading": ("load",),
+    "predictor.selection": ("Selection",),
     "scores": ("APS", "RAPS", "SAPS", "Score", "THR"),
     "sets": ("PredictionSets",),
     "similarity": ("similarity_graph",),

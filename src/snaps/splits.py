@@ -20,15 +20,18 @@ from snaps._checks import (
     shown,
     warn_confidence,
 )
+from snaps._checks.classes import class_code
 from snaps._checks.named import class_order
 from snaps._runtime.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.conformal.calibration import Calibration, Promise, warn_few
 from snaps.conformal.rank import exact_rank, fewest_nodes
+from snaps.conformal.selection import list_shares
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.predictor import Method, level_for, most_demanding
 from snaps.predictor.roles import Roles, tuning_share
+from snaps.predictor.selection import label_evidence
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import FittedScorer
@@ -64,6 +67,9 @@ def evaluate_splits(
     classes: Any = None,
     groups: Any = None,
     group_floor: float | None = None,
+    select: Any = None,
+    fdr: float | None = None,
+    accept: float | None = None,
 ) -> dict[str, Any]:
     """Evaluate a method on many random calibration/test splits of a pool of labelled nodes.
 
@@ -91,6 +97,12 @@ def evaluate_splits(
         Labelled nodes outside the pool, as evidence for the methods that use such (`Pooled`).
     alphas : sequence of float, or of mappings from class to float; optional
         Levels to evaluate, each tuned by itself; by default the method's own.
+    select : int or str, optional
+        A class, to evaluate ``cp.select(select, fdr)`` as well.
+    fdr : float, optional
+        With `select`: the false discovery rate, 0.1 by default.
+    accept : float, optional
+        An error rate, to evaluate ``cp.accept(accept)`` as well; not with `select`.
 
     Returns
     -------
@@ -99,7 +111,9 @@ def evaluate_splits(
         split, or (len(alphas), n_splits) when `alphas` are given. `n_calib` counts the calibration
         nodes after tuning took its part. `threshold` has one more axis with thresholds per class or
         group. class_coverage has one more axis, a class each; it is nan for a class that no test
-        node has, and so has group_coverage where `groups` are given.
+        node has, and so has group_coverage where `groups` are given. With `select` or `accept` also
+        selected, the share of the test nodes that are selected, and false_share, the share of those
+        that is wrong (0 if none is selected).
         Given a mapping of methods, a mapping of such dicts.
 
     Examples
@@ -143,6 +157,7 @@ def evaluate_splits(
         inputs.graph, inputs.num_classes, labels, pool, tune_nodes=tune_nodes,
         known_nodes=known_nodes, classes=classes, groups=groups, name="pool",
     )  # fmt: skip
+    listing = _read_listing(select, fdr, accept, roles.classes)
     if len(roles.calib) == 1:
         raise SnapsError("'pool' must hold at least two nodes, got 1")
     budget = check_integer(n_calib, "n_calib", low=1, high=len(roles.calib) - 1)
@@ -152,11 +167,32 @@ def evaluate_splits(
     check_memory(8 * n_splits * (budget + 16), "n_splits", n_splits)
     out = {}
     for name, each in checked.items():
-        rows = split_method(each, inputs, roles, plan, levels or [each.level])
+        rows = split_method(each, inputs, roles, plan, levels or [each.level], listing)
         out[name] = rows[0] if levels is None else {
             key: np.stack([row[key] for row in rows]) for key in rows[0]
         }  # fmt: skip
     return out if isinstance(method, Mapping) else out[""]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list to make in each split: of nodes with a label, or with the right one if it is None."""
+
+    label: int | None
+    rate: Fraction
+
+
+def _read_listing(select: Any, fdr: Any, accept: Any, classes: np.ndarray) -> Listing | None:
+    if select is None and fdr is not None:
+        raise SnapsError(f"'fdr' must be given with 'select', got {shown(fdr)} alone")
+    if select is not None and accept is not None:
+        raise SnapsError("'accept' must not be given with 'select', got both")
+    if accept is not None:
+        return Listing(None, check_alpha(accept, "accept"))
+    if select is None:
+        return None
+    rate = check_alpha(0.1 if fdr is None else fdr, "fdr")
+    return Listing(class_code(select, classes, "select"), rate)
 
 
 @dataclass(frozen=True)
@@ -174,7 +210,12 @@ class Plan:
 
 
 def split_method(
-    method: Method, inputs: Inputs, roles: Roles, plan: Plan, levels: Sequence[Fraction | Rates]
+    method: Method,
+    inputs: Inputs,
+    roles: Roles,
+    plan: Plan,
+    levels: Sequence[Fraction | Rates],
+    listing: Listing | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """What each level gives; `roles.calib` is the pool, and tuning nodes come first from `roles`.
 
@@ -198,6 +239,10 @@ def split_method(
                 _warn_few(out[-1]["threshold"], roles.classes, alpha)
         else:
             out.append(_promised_results(method, level, roles, scores, pool.labels, codes, splits))
+        if listing is not None:
+            evidence, guess = label_evidence(inputs, fitted, positions, listing.label)
+            shares = list_shares(evidence, guess != pool.labels, splits, listing.rate)
+            out[-1] |= dict(zip(("selected", "false_share"), shares, strict=True))
     return out
 
 

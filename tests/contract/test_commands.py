@@ -1,7 +1,7 @@
 """The commands: options with defaults, exit codes, what is written (DESIGN.md, section 4).
 
-Section 4 also names commands that do not exist yet and are left out: select, accept, plan, draw,
-label, watch and check.
+Section 4 also names commands that do not exist yet and are left out: plan, draw, label, watch
+and check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ COMMANDS = {
     "": "--version --debug",
     "predict": "FOLDER --out! --alpha= --with= --method= --score= --k= --weights= "
     "--class-conditional --missing= --threshold= --save= --memory= --seed= --engine=local "
-    f"--master= --empty=keep {_SEARCH} {_INPUT} {_PROMISE}",
+    f"--master= --empty=keep --decide= --otherwise= {_SEARCH} {_INPUT} {_PROMISE}",
+    "select": "FOLDER --label! --fdr=0.1 --out! --alpha= --with= --method= --score= --k= "
+    "--weights= --class-conditional --missing= --threshold= --seed= "
+    f"{_SEARCH} {_INPUT} {_PROMISE}",
+    "accept": "FOLDER --error=0.02 --out! --alpha= --with= --method= --score= --k= --weights= "
+    f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "calibrate": "FOLDER --out! --alpha= --method= --score= --k= --weights= "
     f"--class-conditional --data --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "evaluate": "FOLDER --splits/--n-splits=100 --alpha=... --calib/--n-calib= --goal= --k= "
@@ -46,6 +51,8 @@ METHODS, SCORES = "snaps|pooled|daps|split", "aps|raps|saps|thr"
 SEARCHES = "auto|exact|approximate"
 CHOICES = {
     "predict": (METHODS, SCORES, SEARCHES, "local|spark"),
+    "select": (METHODS, SCORES, SEARCHES),
+    "accept": (METHODS, SCORES, SEARCHES),
     "calibrate": (METHODS, SCORES, SEARCHES),
     "evaluate": (SEARCHES, "smallest|singletons|classes|sizes"),
     "report": (METHODS, SCORES, SEARCHES),

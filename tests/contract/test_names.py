@@ -86,6 +86,8 @@ SIGNATURES = {
         for verb, signature in {
             "predict_set": "(self, nodes=None, alpha=None, *, smoothed=False, empty='keep')",
             "predict_p": "(self, nodes=None, smoothed=False)",
+            "select": "(self, label, fdr=0.1, nodes=None)",
+            "accept": "(self, error=0.02, nodes=None)",
             "evaluate": "(self, labels, nodes=None, *, empty='keep')",
             "explain": "(self, node)",
             "exchangeability": "(self, nodes=None)",
@@ -98,7 +100,8 @@ SIGNATURES = {
     "load": "(path)",
     "evaluate_splits": "(method, graph, probs, labels, pool, n_calib, n_splits=100, seed=0, "
     "similarity=None, *, tune_nodes=None, n_tune=None, known_nodes=None, alphas=None, "
-    "logits=False, classes=None, groups=None, group_floor=None)",
+    "logits=False, classes=None, groups=None, group_floor=None, select=None, fdr=None, "
+    "accept=None)",
     "advise": "(graph, probs, labels, tune_nodes, goal='smallest', *, n_calib=None, alpha=0.05, "
     "known_nodes=None, similarity=None, logits=False, methods=None, k=20, seed=0, classes=None)",
     "images.join": "(features, probs, labels, reference_features, reference_probs)",
@@ -107,6 +110,9 @@ SIGNATURES = {
     # Sets and metrics
     "PredictionSets": "(mask, nodes=None, ids=None, num_nodes=None, classes=None, metadata=None)",
     "PredictionSets.labels": "(self)",
+    "PredictionSets.decide": "(self, actions, otherwise='review')",
+    "Selection.to_pandas": "(self)",
+    "Selection.write": "(self, path)",
     "PredictionSets.__len__": "(self)",
     "PredictionSets.__iter__": "(self)",
     "PredictionSets.__getitem__": "(self, key)",
@@ -129,9 +135,9 @@ SIGNATURES = {
 }
 PUBLIC = {
     "APS", "DAPS", "Graph", "Pooled", "PredictionSets", "RAPS", "SAPS", "SNAPS", "Score",
-    "SnapsError", "SnapsWarning", "SplitConformal", "THR", "__version__", "advise", "datasets",
-    "evaluate_splits", "images", "load", "metrics", "models", "similarity_graph", "spark",
-    "structural_features",
+    "Selection", "SnapsError", "SnapsWarning", "SplitConformal", "THR", "__version__", "advise",
+    "datasets", "evaluate_splits", "images", "load", "metrics", "models", "similarity_graph",
+    "spark", "structural_features",
 }  # fmt: skip
 FITTED = {
     "threshold_", "weights_", "part_weights_", "score_", "scores_", "classes_", "groups_",

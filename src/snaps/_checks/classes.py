@@ -106,6 +106,16 @@ def check_classes(classes: Any, num_classes: int) -> np.ndarray:
     return values
 
 
+def class_code(label: Any, classes: np.ndarray, name: str = "label") -> int:
+    """The column of a class that is given by its name."""
+    kinds = str if classes.dtype.kind == "U" else (int, np.integer)
+    if isinstance(label, kinds) and not isinstance(label, bool):
+        places = np.flatnonzero(classes == label)
+        if places.size:
+            return int(places[0])
+    raise SnapsError(f"'{name}' must be one of {shown(classes.tolist())}, got {shown(label)}")
+
+
 def _classes_of(names: np.ndarray, num_classes: int, name: str, count: int) -> np.ndarray:
     """The classes if none are named: 0, ..., K - 1, if the distinct known labels allow it."""
     if names.dtype.kind == "U" and len(names):

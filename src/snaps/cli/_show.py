@@ -13,6 +13,7 @@ import numpy as np
 
 from snaps._checks import plainly
 from snaps._version import __version__
+from snaps.cli._words import in_options
 from snaps.conformal.coverage import far_below
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def summarise(
         summary |= {"labelled": int(labelled.size), **{key: truth[key] for key in kept}}
         summary["weakest_class"] = _weakest(truth, data.labels[labelled], estimator.alpha)
     if count := int(np.isin(sets.nodes, trained).sum()):
-        _note(
+        remark(
             f"{count} of the sets are for nodes with role train or valid: the guarantee does not "
             "apply to them"
         )
@@ -94,11 +95,12 @@ def summarise(
         look = estimator.exchangeability(sets.nodes)
         summary["exchangeability"] = look.to_dict()
         if not look.alike:
-            _note(str(look))
+            remark(str(look))
     return summary
 
 
-def _note(text: str) -> None:
+def remark(text: str) -> None:
+    """A remark on stderr."""
     print(f"snaps: note: {text}", file=sys.stderr)
 
 
@@ -132,11 +134,11 @@ def print_calibration(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(finite(summary)))
         return
-    _print_estimator(summary)
+    print_estimator(summary)
     print(f"wrote {summary['out']}")
 
 
-def _print_estimator(summary: dict[str, Any], file: Any = None) -> None:
+def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
     """What was calibrated, in two or three lines."""
     tuned = f", tuned on {summary['tuning_nodes']}" if summary["tuning_nodes"] else ""
     alpha = summary["alpha"]
@@ -166,7 +168,7 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(finite(summary)), file=file)
         return
-    _print_estimator(summary, file)
+    print_estimator(summary, file)
     if summary["size"] is not None:
         print(
             f"{summary['sets']} sets, mean size {summary['size']:.3f}, "
@@ -175,6 +177,10 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
         )
     if "coverage" in summary:
         print("\n".join(_coverage(summary)), file=file)
+    if "decisions" in summary:
+        counted = (f"{count} {name}" for name, count in summary["decisions"].items())
+        print(f"decisions: {', '.join(counted)}", file=file)
+        print("\n".join(map(in_options, summary["promises"])), file=file)
     print(_costs(summary), file=file)
     for path in (summary["out"], summary.get("saved", "-")):
         if path != "-":

@@ -25,7 +25,7 @@ from snaps.spark._session import address, read_frames, session
 
 _LOCAL = (
     "--with", "--group-by", "--group-floor", "--empty", "--weighted", "--missing", "--threshold",
-    "--save", "--memory", "--recall",
+    "--save", "--memory", "--recall", "--decide", "--otherwise",
 )  # fmt: skip
 
 

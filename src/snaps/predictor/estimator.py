@@ -24,6 +24,7 @@ from snaps.predictor.exchangeability import Exchangeability, exchangeability
 from snaps.predictor.explanation import Explanation, explain
 from snaps.predictor.predictor import Method, Predictor
 from snaps.predictor.recalibration import recalibrate
+from snaps.predictor.selection import Selection, accept, select
 from snaps.scores import APS, LIBRARY, Score, check_score
 from snaps.scoring.parts import Scorer
 from snaps.sets import PredictionSets
@@ -298,6 +299,62 @@ class Estimator:
         array([[1.  , 0.29, 0.05]])
         """
         return self._predictor().p_values(nodes, smoothed)
+
+    def select(self, label: Any, fdr: float = 0.1, nodes: Any = None) -> Selection:
+        """List nodes that have a label, with a bound on the share that has not.
+
+        On average over draws of the calibration nodes, at most a share `fdr` of the nodes selected
+        is of another label; an empty list has none. This holds for nodes drawn from the same pool
+        as the calibration nodes, linked or not, and for each label by itself. Thresholds, groups
+        and `alpha` play no part.
+
+        Parameters
+        ----------
+        label : int or str
+            A class, as in `classes_`.
+        fdr : float
+            The false discovery rate.
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all but calibration, tuning and known nodes, which cannot be selected.
+            Choose them without looking at evidence or labels.
+
+        Notes
+        -----
+        Jin and Candès, *Selection by prediction with conformal p-values*, JMLR 2023. Evidence is
+        the method's probability of the label; ties count against a node, so nothing is smoothed.
+
+        Examples
+        --------
+        >>> probs, labels = np.repeat([[0.9, 0.1], [0.2, 0.8]], 200, axis=0), np.repeat([0, 1], 200)
+        >>> cp = snaps.SplitConformal(0.1).calibrate(None, probs, labels, np.arange(0, 400, 2))
+        >>> flagged = cp.select(1, fdr=0.1)
+        >>> len(flagged), flagged.ids[flagged.selected][:3]
+        (100, array([201, 203, 205]))
+        """
+        return select(self._predictor(), label, fdr, nodes)
+
+    def accept(self, error: float = 0.02, nodes: Any = None) -> Selection:
+        """List nodes whose most probable label may be taken as it is.
+
+        On average over draws of the calibration nodes, at most a share `error` of the labels
+        accepted is wrong. See `select` for what this needs.
+
+        Parameters
+        ----------
+        error : float
+            The false discovery rate of accepted labels.
+        nodes : see `select`
+
+        Examples
+        --------
+        >>> probs, labels = np.repeat([[0.9, 0.1], [0.2, 0.8]], 200, axis=0), np.repeat([0, 1], 200)
+        >>> cp = snaps.SplitConformal(0.1).calibrate(None, probs, labels, np.arange(0, 400, 2))
+        >>> print(cp.accept(error=0.02))
+        200 of 200 nodes accepted with the most probable label: on average at most 2 % of such a
+        list are wrong, over draws of 200 calibration nodes.
+        The smallest rate that 200 calibration nodes can certify for a list this long is 0.5 %.
+        """
+        return accept(self._predictor(), error, nodes)
 
     def evaluate(
         self, labels: Any, nodes: Any = None, *, empty: Literal["keep", "top"] = "keep"

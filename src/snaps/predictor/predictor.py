@@ -383,7 +383,10 @@ class Predictor:
             codes, counts = roles.groups.codes[positions], self.counts(positions)
             mask = self.calibration.contains(scores, level, codes, counts)
         ids = np.asarray(taken(inputs.graph.ids, positions))
-        return trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
+        sets = trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
+        rates = np.full(inputs.num_classes, np.array(level, np.float64))
+        sets.promise = self.calibration.kind, rates
+        return sets
 
     def _p_values_at(self, positions: np.ndarray, smoothed: bool) -> np.ndarray:
         inputs, roles, draws = self.inputs, self.roles, None

@@ -176,6 +176,10 @@ class FittedMixing:
         """The same: no label is used."""
         return self
 
+    def with_score(self, score: Score) -> FittedMixing:
+        """The same weights with another basic score."""
+        return replace(self, score=score)
+
     def pack(self) -> dict[str, Any]:
         """Whose means are mixed, and the weights."""
         return {
