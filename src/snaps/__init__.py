@@ -17,6 +17,8 @@ from snaps.errors import SnapsError, SnapsWarning
 if TYPE_CHECKING:
     from snaps import datasets, images, metrics, models, spark
     from snaps.advisor import advise
+    from snaps.conformal.planning import plan
+    from snaps.conformal.watching import Watch
     from snaps.estimators import DAPS, SNAPS, Pooled, SplitConformal
     from snaps.graph import Graph
     from snaps.predictor.loading import load
@@ -40,6 +42,7 @@ __all__ = [
     "SnapsWarning",
     "SplitConformal",
     "THR",
+    "Watch",
     "__version__",
     "advise",
     "datasets",
@@ -48,6 +51,7 @@ __all__ = [
     "load",
     "metrics",
     "models",
+    "plan",
     "similarity_graph",
     "spark",
     "structural_features",
@@ -66,9 +70,11 @@ _HOMES = {
     "Score": "scores",
     "SplitConformal": "estimators",
     "THR": "scores",
+    "Watch": "conformal.watching",
     "advise": "advisor",
     "evaluate_splits": "splits",
     "load": "predictor.loading",
+    "plan": "conformal.planning",
     "similarity_graph": "similarity",
     "structural_features": "structure",
 }

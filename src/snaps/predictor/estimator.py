@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from snaps._checks import check_alpha, check_flag, check_seed, shown
+from snaps.conformal.watching import Watch
 from snaps.errors import NotCalibratedError, SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor import persistence
-from snaps.predictor.evaluation import Evaluation, evaluate
+from snaps.predictor.evaluation import Evaluation, evaluate, watch
 from snaps.predictor.exchangeability import Exchangeability, exchangeability
 from snaps.predictor.explanation import Explanation, explain
 from snaps.predictor.predictor import Method, Predictor
@@ -305,6 +306,43 @@ class Estimator:
         (1.0, 2.0, 20)
         """
         return evaluate(self._predictor().at(self.alpha), labels, nodes)
+
+    def watch(
+        self,
+        labels: Any,
+        nodes: Any,
+        *,
+        state: Watch | str | os.PathLike[str] | None = None,
+        alarm: float = 0.01,
+    ) -> Watch:
+        """Test, label by label, whether coverage is still what calibration promised.
+
+        Labels of randomly audited nodes may arrive in batches and late, and you may look after
+        each. If audited and calibration nodes are drawn alike and scored on one graph, there is
+        ever an alarm with probability at most `alarm`, however long you watch.
+
+        Parameters
+        ----------
+        labels : array (n,), Series, or mapping from id to label
+        nodes : array of positions or ids
+            The audited nodes, in the order in which their labels arrived. A node counts once: those
+            that `state` has counted are left out.
+        state : Watch or path, optional
+            What was seen before: an earlier result, or the file that its `save` wrote.
+        alarm : float
+            Probability of a false alarm at most.
+
+        Examples
+        --------
+        >>> probs, labels = np.tile([0.6, 0.3, 0.1], (40, 1)), [0, 0, 0, 1] * 10
+        >>> cp = snaps.SplitConformal(0.4, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> watch = cp.watch(labels, [20, 21, 23])
+        >>> watch = cp.watch(labels, [21, 22], state=watch)
+        >>> watch.hits, watch.alarmed
+        (array([ True,  True, False,  True]), False)
+        """
+        return watch(self._predictor().at(self.alpha, quiet=True), labels, nodes, state, alarm)
 
     def exchangeability(self, nodes: Any = None) -> Exchangeability:
         """Test whether calibration nodes look like the nodes to predict; needs no label.

@@ -1,15 +1,18 @@
-"""`evaluate`: a dict that prints as a small table and is fit for JSON."""
+"""Sets of labelled nodes against their labels: `evaluate`, once, and `watch`, as labels arrive."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import numpy as np
 
 from snaps import metrics
-from snaps._checks import check_disjoint, check_known
+from snaps._checks import check_alpha, check_disjoint, check_known, plainly
 from snaps.conformal.coverage import coverage_interval
+from snaps.conformal.rank import exact_rank
+from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels
@@ -141,3 +144,51 @@ def _ties_at_threshold(predictor: Predictor, positions: np.ndarray, truth: np.nd
     limit = calibration.threshold(predictor.alpha)
     scores = predictor.inputs.score(predictor.scorer, positions)[np.arange(len(truth)), truth]
     return bool((calibration.scores == limit).sum() > 1 or (scores == limit).any())
+
+
+def watch(
+    predictor: Predictor, labels: Any, nodes: Any, state: Any = None, alarm: float = 0.01
+) -> Watch:
+    """Count labels of audited nodes, in the order given; see `SNAPS.watch`."""
+    inputs, roles, calibration = predictor.inputs, predictor.roles, predictor.calibration
+    level = check_alpha(alarm, "alarm")
+    if calibration.kind != "calibration":
+        raise SnapsError(
+            f"'watch' must have one threshold for all nodes, got one per {calibration.kind}"
+        )
+    n, rank = len(calibration), exact_rank(len(calibration), predictor.alpha)
+    if rank > n:
+        raise SnapsError(
+            f"'alpha' must give a finite threshold, which can be missed, got "
+            f"{float(predictor.alpha):g} with {n} calibration nodes"
+        )
+    digest = hashlib.sha256(np.sort(roles.calib.keys).astype("<u8").tobytes()).hexdigest()
+    before = Watch.start(n, rank, float(level), digest)
+    if state is not None:
+        before = _continued(before, state if isinstance(state, Watch) else Watch.load(state))
+    codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
+    wanted = predictor.wanted(nodes)
+    check_known(codes, wanted, "nodes", inputs.graph.ids)
+    for whose, keys in predictor.used():
+        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    if wanted.size == 0:
+        return before
+    sets = predictor.sets_at(wanted)
+    return before.count(sets.ids.tolist(), sets.mask[np.arange(len(sets)), codes[wanted]])
+
+
+def _continued(fresh: Watch, state: Watch) -> Watch:
+    """A state, if it belongs to this calibration and to the same alarm."""
+    if state.alarm != fresh.alarm:
+        raise SnapsError(
+            f"'alarm' must stay as it was when the watch began, {state.alarm:g}, "
+            f"got {plainly(fresh.alarm)}"
+        )
+    mine, theirs = ((w.n, w.rank, w.calibration) for w in (fresh, state))
+    if mine != theirs:
+        raise SnapsError(
+            f"'state' must be of this calibration (rank {fresh.rank} of {fresh.n} nodes), got one "
+            f"of rank {state.rank} of {state.n}{' other' * (mine[:2] == theirs[:2])} nodes: after "
+            "a calibration begin a new one"
+        )
+    return state
