@@ -237,7 +237,7 @@ def _read_nodes(root: Path, record: dict[str, Any], chances: str | None = None) 
         named = [name.removeprefix("p_") for name in nodes.types if name.startswith("p_")]
         width = 0 if named else nodes.width("probs")[0]
         texts = is_text(nodes.types.get("label"))
-        values = None if chances is None else nodes.numbers([chances])[:, 0].astype(float)
+        values = None if chances is None else _numbers(nodes.values(chances), nodes.title(chances))
     classes = named or (None if texts or not width else [str(y) for y in range(width)])
     state = Nodes(nodes.path, ids, roles, labelled, drawn, classes, values)
     others = np.flatnonzero((roles == "calib") & ~drawn)
@@ -255,6 +255,14 @@ def _read_nodes(root: Path, record: dict[str, Any], chances: str | None = None) 
                 f"got {values[bad[0]]:g} for id {plainly(ids[bad[0]])}"
             )
     return state
+
+
+def _numbers(values: np.ndarray, title: str) -> np.ndarray:
+    """A column as numbers; in CSV, numbers of columns without a meaning of their own are text."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise SnapsError(f"{title} must be numbers, got {shown(values[0])}") from error
 
 
 def _check_second(record: dict[str, Any], state: Nodes, chosen: np.ndarray, **asked: Any) -> None:

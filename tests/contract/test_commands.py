@@ -1,7 +1,6 @@
 """The commands: options with defaults, exit codes, what is written (DESIGN.md, section 4).
 
-Section 4 also names commands that do not exist yet and are left out: select, accept, plan, draw,
-label, watch and check.
+Section 4 also names commands that do not exist yet and are left out: select, accept and check.
 """
 
 from __future__ import annotations
@@ -33,6 +32,11 @@ COMMANDS = {
     f"--classes= --weighted --logits --seed= --json {_SEARCH}",
     "report": "FOLDER --out! --show=... --alpha= --with= --method= --score= --k= --weights= "
     f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT}",
+    "plan": "--alpha=0.05 --within=0.01 --nodes= --confidence=0.9 --plot= --json",
+    "draw": "FOLDER --out! --nodes= --chances= --seed= --json",
+    "label": "FOLDER FILE --allow-missing --json",
+    "watch": "MODEL FOLDER --labels! --alarm=0.01 --state= --missing= --threshold= --plot= "
+    "--classes= --weighted --logits --json",
     "demo": "--out=demo --nodes=3000 --alpha= --seed= --json",
     "reproduce": "TABLE --datasets= --file=... --models=10 --splits=100 --seed=0 --as-authors "
     "--data-dir= --out=results --page= --runs= --jobs= --json",

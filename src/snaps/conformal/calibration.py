@@ -38,6 +38,8 @@ class Calibration:
         Their groups, 0 to num_groups - 1; 0 is one group for all.
     num_groups : int
     by_class : bool
+    missing : int
+        Calibration nodes whose labels are missing: each counts as not covered, in every cell.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class Calibration:
     groups: np.ndarray | int = 0
     num_groups: int = 1
     by_class: bool = False
+    missing: int = 0
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -91,7 +94,7 @@ class Calibration:
         sizes = np.diff(starts)
         out = np.full(len(sizes), math.inf)
         for size in np.unique(sizes):
-            rank = exact_rank(int(size), level)
+            rank = exact_rank(int(size) + self.missing, level)
             if rank <= size:
                 same = sizes == size
                 out[same] = ordered[starts[:-1][same] + rank - 1]
@@ -143,7 +146,7 @@ class Calibration:
             columns = slice(y, y + 1) if self.by_class else slice(None)
             values = scores[rows, columns]
             own = ordered[starts[cell] : starts[cell + 1]]
-            n = len(own)
+            n = len(own) + self.missing
             below = np.searchsorted(own, values, side="left")
             if draws is None:
                 out[rows, columns] = (1 + n - below) / (n + 1)

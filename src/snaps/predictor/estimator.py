@@ -77,6 +77,7 @@ class Estimator:
         known_nodes: Any = None,
         groups: Any = None,
         classes: Any = None,
+        missing_labels: int = 0,
     ) -> Self:
         """Score every node and set the threshold on the calibration nodes.
 
@@ -108,6 +109,9 @@ class Estimator:
         classes : list of K names, optional
             Names of the columns of `probs`; needed for an array where labels are strings, or
             integers other than 0, ..., K - 1, and no pandas Categorical.
+        missing_labels : int
+            How many other calibration nodes were drawn whose labels are missing. They count as not
+            covered, which keeps the guarantee, whichever they are.
 
         Examples
         --------
@@ -120,6 +124,7 @@ class Estimator:
         return self._calibrate(
             graph, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
             tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups,
+            missing_labels=missing_labels,
         )  # fmt: skip
 
     def _calibrate(self, graph: Any, probs: Any, labels: Any, nodes: Any, **given: Any) -> Self:
@@ -489,6 +494,9 @@ class Estimator:
     calib_labels_ = _fact(
         lambda _, p: p.roles.calib.labels,
         "Classes of the calibration nodes, as columns of the probabilities.",
+    )
+    missing_labels_ = _fact(
+        lambda _, p: p.roles.missing, "How many calibration nodes count as not covered."
     )
     calib_scores_ = _fact(
         lambda _, p: p.calibration.scores, "Scores of the calibration nodes' labels."

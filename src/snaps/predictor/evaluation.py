@@ -106,8 +106,9 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
     coverage = float(hits.mean())
     interval = inside = upper_binds = None
     if calibration.kind == "calibration":
-        interval = coverage_interval(len(calibration), len(sets), alpha)
+        interval = coverage_interval(len(calibration) + calibration.missing, len(sets), alpha)
         upper_binds = not _ties_at_threshold(predictor, sets.nodes, truth)
+        upper_binds = upper_binds and not calibration.missing
         inside = interval[0] <= coverage and (coverage <= interval[1] or not upper_binds)
 
     def by(values: np.ndarray, names: Any) -> dict[Any, float | None]:
@@ -156,8 +157,9 @@ def watch(
         raise SnapsError(
             f"'watch' must have one threshold for all nodes, got one per {calibration.kind}"
         )
-    n, rank = len(calibration), exact_rank(len(calibration), predictor.alpha)
-    if rank > n:
+    n = len(calibration) + calibration.missing
+    rank = exact_rank(n, predictor.alpha)
+    if rank > len(calibration):
         raise SnapsError(
             f"'alpha' must give a finite threshold, which can be missed, got "
             f"{float(predictor.alpha):g} with {n} calibration nodes"

@@ -123,6 +123,7 @@ class Method:
             roles.groups.codes[positions] if roles.groups.given else 0,
             len(roles.groups),
             self.class_conditional,
+            roles.missing,
         )
         calibration.warn_few(self.alpha, roles.classes, roles.groups.names)
         if not kept and calibration.kind == "calibration" and fitted.tuning_scores is not None:
