@@ -131,8 +131,8 @@ SIGNATURES = {
 PUBLIC = {
     "APS", "DAPS", "Graph", "Pooled", "PredictionSets", "RAPS", "SAPS", "SNAPS", "Score",
     "SnapsError", "SnapsWarning", "SplitConformal", "THR", "Watch", "__version__", "advise",
-    "datasets", "evaluate_splits", "images", "load", "metrics", "models", "plan", "similarity_graph",
-    "spark", "structural_features",
+    "datasets", "evaluate_splits", "images", "load", "metrics", "models", "plan",
+    "similarity_graph", "spark", "structural_features",
 }  # fmt: skip
 FITTED = {
     "threshold_", "weights_", "part_weights_", "score_", "scores_", "classes_", "groups_",
