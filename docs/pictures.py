@@ -117,10 +117,10 @@ def draw_coverage(subject: Subject) -> None:
 def draw_labels() -> None:
     """How many labels, and a watch in which misses become more frequent after 150 labels."""
     _save(snaps.plan(ALPHA, within=0.03, nodes=2600).plot(), "plan")
-    random = np.random.default_rng(1).random(300)
-    hits = random > np.where(np.arange(300) < 150, ALPHA, 2.5 * ALPHA)
+    random = np.random.default_rng(1).random(400)
+    hits = random > np.where(np.arange(400) < 150, ALPHA, 2.5 * ALPHA)
     watch = snaps.Watch.start(n=300, rank=271, alarm=0.01)
-    for begin in range(0, 300, 50):
+    for begin in range(0, 400, 50):
         watch = watch.count(range(begin, begin + 50), hits[begin : begin + 50])
     _save(watch.plot(), "watch")
 
