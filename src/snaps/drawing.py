@@ -136,7 +136,7 @@ def ranked(
     --------
     >>> names = np.array(["ann", "bob", "eve", "joe"])
     >>> names[ranked(names, 7, 2)], names[ranked(names, 7, 3)]
-    (array(['ann', 'bob'], dtype='<U3'), array(['ann', 'bob', 'eve'], dtype='<U3'))
+    (array(['eve', 'bob'], dtype='<U3'), array(['eve', 'bob', 'ann'], dtype='<U3'))
     """
     words = hashes(seed, node_keys(ids), DRAW_STREAM)
     order = np.argsort(words, kind="stable")
