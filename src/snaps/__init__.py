@@ -17,6 +17,8 @@ from snaps.errors import SnapsError, SnapsWarning
 if TYPE_CHECKING:
     from snaps import datasets, images, metrics, models, spark
     from snaps.advisor import advise
+    from snaps.conformal.planning import plan
+    from snaps.conformal.watching import Watch
     from snaps.estimators import DAPS, SNAPS, Pooled, SplitConformal
     from snaps.graph import Graph
     from snaps.predictor.loading import load
@@ -42,6 +44,7 @@ __all__ = [
     "SnapsWarning",
     "SplitConformal",
     "THR",
+    "Watch",
     "__version__",
     "advise",
     "datasets",
@@ -50,6 +53,7 @@ __all__ = [
     "load",
     "metrics",
     "models",
+    "plan",
     "similarity_graph",
     "spark",
     "structural_features",
@@ -58,6 +62,8 @@ __all__ = [
 # Imported when first asked for: the command line starts at once.
 _NAMES = {
     "advisor": ("advise",),
+    "conformal.planning": ("plan",),
+    "conformal.watching": ("Watch",),
     "estimators": ("DAPS", "Pooled", "SNAPS", "SplitConformal"),
     "graph": ("Graph",),
     "predictor.loading": ("load",),

@@ -204,6 +204,17 @@ def read_files(
     return Folder(graph, probs, labels, classes, roles, others, tuple(texts), nodes.file)
 
 
+def read_states(nodes: Columns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids and roles of the nodes of an opened folder, and whose label is known; nothing else."""
+    ids = check_ids(nodes.ids("id"), nodes.title("id"))
+    labels, missing = _labels(nodes, len(ids))
+    named = [name.removeprefix(PREFIX) for name in nodes.types if name.startswith(PREFIX)]
+    unknown: Any = "" if labels.dtype.kind == "U" else -1
+    if str(unknown) not in named:
+        missing = missing | (labels == unknown)
+    return ids, _roles(nodes, len(ids)), ~missing
+
+
 def write_folder(
     folder: str | os.PathLike[str],
     graph: Graph,

@@ -1,7 +1,6 @@
 """The commands: options with defaults, exit codes, what is written (DESIGN.md, section 4).
 
-Section 4 also names commands that do not exist yet and are left out: plan, draw, label, watch
-and check.
+Section 4 also names a command that does not exist yet and is left out: check.
 """
 
 from __future__ import annotations
@@ -39,6 +38,11 @@ COMMANDS = {
     f"--classes= --weighted --logits --seed= --json {_SEARCH}",
     "report": "FOLDER --out! --show=... --alpha= --with= --method= --score= --k= --weights= "
     f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT} {_PROMISE}",
+    "plan": "--alpha=0.05 --within=0.01 --nodes= --confidence=0.9 --plot= --json",
+    "draw": "FOLDER --out! --nodes= --chances= --seed= --json",
+    "label": "FOLDER FILE --allow-missing --json",
+    "watch": "MODEL FOLDER --labels! --alarm=0.01 --state= --missing= --threshold= --plot= "
+    "--classes= --weighted --logits --json",
     "demo": "--out=demo --nodes=3000 --alpha=0.05 --seed= --json",
     "reproduce": "TABLE --datasets= --file=... --models=10 --splits=100 --seed=0 --as-authors "
     "--data-dir= --out=results --page= --runs= --jobs= --json",

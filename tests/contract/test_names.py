@@ -1,8 +1,8 @@
 """Names, signatures and attributes that users and outside checks rely on (DESIGN.md, section 3).
 
 Compared with literals: whoever changes one of these changes a line here. Attributes and keys may be
-added. Section 3 also names what does not exist yet and is left out: `select`, `accept` and `watch`
-of the estimators and `Selection`, `snaps.plan`, `PredictionSets.decide`, `predict_set(empty=)`,
+added. Section 3 also names what does not exist yet and is left out: `select` and `accept` of the
+estimators and `Selection`, `PredictionSets.decide`, `predict_set(empty=)`,
 `calibrate(chances=, group_floor=)`, `Pooled(class_floor=, confidence=)` and an `alpha` that maps
 classes to rates. Left out as parts of the laboratory: `snaps.reproduce`, `snaps.models` but for
 `smoothed_regression`, and `extract`, `load` and `Outputs` of `snaps.images`.
@@ -27,7 +27,7 @@ from .graphs import setting
 ESTIMATORS = ("SplitConformal", "DAPS", "SNAPS", "Pooled", "images.EmbeddedSNAPS")
 _NEIGHBOURS = "neighbours='auto', recall=0.95, candidates=None"
 _CALIBRATE = "probs, labels, nodes, tune_nodes=None, similarity=None, logits=False, *"
-_ROLES = "known_nodes=None, groups=None, classes=None, group_floor=None"
+_ROLES = "known_nodes=None, groups=None, classes=None, group_floor=None, missing_labels=0"
 _RECALIBRATE = "self, graph, probs, labels=None, nodes=None, similarity=None, logits=False, *"
 
 SIGNATURES = {
@@ -91,6 +91,7 @@ SIGNATURES = {
             "evaluate": "(self, labels, nodes=None, *, empty='keep')",
             "explain": "(self, node)",
             "exchangeability": "(self, nodes=None)",
+            "watch": "(self, labels, nodes, *, state=None, alarm=0.01)",
             "report": "(self, path, labels=None, nodes=None, *, show=None, title='')",
             "save": "(self, path, data=True)",
             "get_params": "(self, deep=True)",
@@ -98,6 +99,7 @@ SIGNATURES = {
         }.items()
     },
     "load": "(path)",
+    "plan": "(alpha=0.05, *, within=0.01, nodes=None, confidence=0.9)",
     "evaluate_splits": "(method, graph, probs, labels, pool, n_calib, n_splits=100, seed=0, "
     "similarity=None, *, tune_nodes=None, n_tune=None, known_nodes=None, alphas=None, "
     "logits=False, classes=None, groups=None, group_floor=None, select=None, fdr=None, "
@@ -135,14 +137,14 @@ SIGNATURES = {
 }
 PUBLIC = {
     "APS", "DAPS", "Graph", "Pooled", "PredictionSets", "RAPS", "SAPS", "SNAPS", "Score",
-    "Selection", "SnapsError", "SnapsWarning", "SplitConformal", "THR", "__version__", "advise",
-    "datasets", "evaluate_splits", "images", "load", "metrics", "models", "similarity_graph",
-    "spark", "structural_features",
+    "Selection", "SnapsError", "SnapsWarning", "SplitConformal", "THR", "Watch", "__version__",
+    "advise", "datasets", "evaluate_splits", "images", "load", "metrics", "models", "plan",
+    "similarity_graph", "spark", "structural_features",
 }  # fmt: skip
 FITTED = {
     "threshold_", "weights_", "part_weights_", "score_", "scores_", "classes_", "groups_",
     "neighbours_", "calib_nodes_", "calib_ids_", "calib_labels_", "calib_scores_", "tune_nodes_",
-    "tune_ids_", "known_nodes_", "known_ids_",
+    "tune_ids_", "known_nodes_", "known_ids_", "missing_labels_",
 }  # fmt: skip
 EVALUATION = [
     "coverage", "size", "size_nonempty", "singleton_hit", "empty", "n", "threshold",

@@ -34,6 +34,7 @@ FOLD_STREAM = -10
 REPORT_STREAM = -11
 CELL_STREAM = -12
 FINGERPRINT_STREAM = -13
+DRAW_STREAM = -14
 
 
 def mix(z: np.ndarray) -> np.ndarray:

@@ -61,6 +61,8 @@ class Calibration:
     num_groups : int
     by_class : bool
     promise : Promise
+    missing : int
+        Calibration nodes whose labels are missing: each counts as not covered, in every cell.
 
     Examples
     --------
@@ -78,6 +80,7 @@ class Calibration:
     num_groups: int = 1
     by_class: bool = False
     promise: Promise = field(default_factory=Promise)
+    missing: int = 0
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -148,7 +151,7 @@ class Calibration:
         return self._rank(len(self), alpha, count)
 
     def _rank(self, n: int, alpha: Fraction, count: int | None = None) -> int:
-        confidence = self.promise.confidence
+        n, confidence = n + self.missing, self.promise.confidence
         if confidence is None:
             return exact_rank(n, alpha)
         return confident_rank(n, alpha, confidence, count)
@@ -282,7 +285,7 @@ class Calibration:
             columns = slice(y, y + 1) if self.by_class else slice(None)
             values = scores[rows, columns]
             own = ordered[starts[cell] : starts[cell + 1]]
-            n = len(own)
+            n = len(own) + self.missing
             below = np.searchsorted(own, values, side="left")
             if draws is None:
                 out[rows, columns] = (1 + n - below) / (n + 1)

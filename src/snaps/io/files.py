@@ -185,6 +185,57 @@ def _mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
 
 
+# -- pictures and JSON ---------------------------------------------------------------------------
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def new_figure() -> tuple[Any, Any]:
+    """A matplotlib figure with one axis, drawn without a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure, axis
+
+
+def check_picture(path: str | os.PathLike[str], name: str = "path") -> str:
+    """The format of a picture, by its name."""
+    suffix = check_path(path, name).suffix.lower()
+    if suffix not in PICTURES:
+        raise SnapsError(f"'{name}' must end in {', '.join(PICTURES)}, got {shown(str(path))}")
+    return suffix
+
+
+def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
+    """Write a figure, whole or not at all."""
+    kind = check_picture(path)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150, format=kind[1:])
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write a value as JSON, whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def read_json(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """An object that `write_json` wrote, whose entry `format` says that it is of this kind."""
+    try:
+        value = parse_json(check_path(path).read_bytes())
+    except OSError as error:
+        raise SnapsError(f"cannot read '{path}': {error.strerror}") from error
+    except ValueError as error:
+        raise unreadable(path, error, "not JSON") from error
+    if not isinstance(value, dict) or value.get("format") != kind:
+        raise SnapsError(f"cannot read '{path}': not a file of format {kind}")
+    return value
+
+
 # -- archives ------------------------------------------------------------------------------------
 
 # What deflate can make of one byte, and what of none: more is a lie about the size.

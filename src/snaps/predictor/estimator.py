@@ -16,10 +16,11 @@ import numpy as np
 
 from snaps._checks import check_flag, check_level, check_seed, check_share, plainly, shown
 from snaps.conformal.calibration import Promise
+from snaps.conformal.watching import Watch
 from snaps.errors import NotCalibratedError, SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor import persistence
-from snaps.predictor.evaluation import Evaluation, evaluate
+from snaps.predictor.evaluation import Evaluation, evaluate, watch
 from snaps.predictor.exchangeability import Exchangeability, exchangeability
 from snaps.predictor.explanation import Explanation, explain
 from snaps.predictor.predictor import Method, Predictor
@@ -90,6 +91,7 @@ class Estimator:
         groups: Any = None,
         classes: Any = None,
         group_floor: float | None = None,
+        missing_labels: int = 0,
     ) -> Self:
         """Score every node and set the threshold on the calibration nodes.
 
@@ -124,6 +126,9 @@ class Estimator:
         group_floor : float, optional
             One threshold for all nodes, and a coverage of at least this in every group with enough
             calibration nodes, instead of one threshold per group.
+        missing_labels : int
+            How many other calibration nodes were drawn whose labels are missing. They count as not
+            covered, which keeps the guarantee, whichever they are.
 
         Examples
         --------
@@ -136,6 +141,7 @@ class Estimator:
         return self._calibrate(
             graph, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
             tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups, group_floor=group_floor,
+            missing_labels=missing_labels,
         )  # fmt: skip
 
     def _calibrate(self, graph: Any, probs: Any, labels: Any, nodes: Any, **given: Any) -> Self:
@@ -390,6 +396,43 @@ class Estimator:
         """
         return evaluate(self._predictor().at(self.alpha), labels, nodes, empty)
 
+    def watch(
+        self,
+        labels: Any,
+        nodes: Any,
+        *,
+        state: Watch | str | os.PathLike[str] | None = None,
+        alarm: float = 0.01,
+    ) -> Watch:
+        """Test, label by label, whether coverage is still what calibration promised.
+
+        Labels of randomly audited nodes may arrive in batches and late, and you may look after
+        each. If audited and calibration nodes are drawn alike and scored on one graph, there is
+        ever an alarm with probability at most `alarm`, however long you watch.
+
+        Parameters
+        ----------
+        labels : array (n,), Series, or mapping from id to label
+        nodes : array of positions or ids
+            The audited nodes, in the order in which their labels arrived. A node counts once: those
+            that `state` has counted are left out.
+        state : Watch or path, optional
+            What was seen before: an earlier result, or the file that its `save` wrote.
+        alarm : float
+            Probability of a false alarm at most.
+
+        Examples
+        --------
+        >>> probs, labels = np.tile([0.6, 0.3, 0.1], (40, 1)), [0, 0, 0, 1] * 10
+        >>> cp = snaps.SplitConformal(0.4, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> watch = cp.watch(labels, [20, 21, 23])
+        >>> watch = cp.watch(labels, [21, 22], state=watch)
+        >>> watch.hits, watch.alarmed
+        (array([ True,  True, False,  True]), False)
+        """
+        return watch(self._predictor().at(self.alpha, quiet=True), labels, nodes, state, alarm)
+
     def exchangeability(self, nodes: Any = None) -> Exchangeability:
         """Test whether calibration nodes look like the nodes to predict; needs no label.
 
@@ -540,6 +583,9 @@ class Estimator:
     calib_labels_ = _fact(
         lambda _, p: p.roles.calib.labels,
         "Classes of the calibration nodes, as columns of the probabilities.",
+    )
+    missing_labels_ = _fact(
+        lambda _, p: p.roles.missing, "How many calibration nodes count as not covered."
     )
     calib_scores_ = _fact(
         lambda _, p: p.calibration.scores, "Scores of the calibration nodes' labels."

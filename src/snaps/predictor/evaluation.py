@@ -1,15 +1,18 @@
-"""`evaluate`: a dict that prints as a small table and is fit for JSON."""
+"""Sets of labelled nodes against their labels: `evaluate`, once, and `watch`, as labels arrive."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import numpy as np
 
 from snaps import metrics
-from snaps._checks import check_disjoint, check_known
+from snaps._checks import check_alpha, check_disjoint, check_known, plainly
+from snaps.conformal.calibration import Promise
 from snaps.conformal.coverage import rank_interval
+from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels
@@ -113,9 +116,10 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
     interval = inside = upper_binds = None
     if calibration.kind == "calibration":
         rank = calibration.rank(predictor.alpha, len(sets))
-        interval = rank_interval(len(calibration), len(sets), rank)
+        interval = rank_interval(len(calibration) + calibration.missing, len(sets), rank)
         topped = sets.metadata.get("snaps.empty") == "top"
-        upper_binds = not (topped or _ties_at_threshold(predictor, sets.nodes, truth))
+        exact = not (topped or calibration.missing)
+        upper_binds = exact and not (_ties_at_threshold(predictor, sets.nodes, truth))
         inside = interval[0] <= coverage and (coverage <= interval[1] or not upper_binds)
 
     def by(values: np.ndarray, names: Any) -> dict[Any, float | None]:
@@ -161,3 +165,55 @@ def _ties_at_threshold(predictor: Predictor, positions: np.ndarray, truth: np.nd
     own = limits[codes if calibration.by_group else 0, truth if calibration.per_class else 0]
     ties = (calibration.scores[:, None] == np.unique(limits)).sum(axis=0)
     return bool((ties > 1).any() or (scores == own).any())
+
+
+def watch(
+    predictor: Predictor, labels: Any, nodes: Any, state: Any = None, alarm: float = 0.01
+) -> Watch:
+    """Count labels of audited nodes, in the order given; see `SNAPS.watch`."""
+    inputs, roles, calibration = predictor.inputs, predictor.roles, predictor.calibration
+    level = check_alpha(alarm, "alarm")
+    if calibration.kind != "calibration":
+        raise SnapsError(
+            f"'watch' must have one threshold for all nodes, got one per {calibration.kind}"
+        )
+    if calibration.promise != Promise():
+        promised = ", ".join(predictor.shown_promise())
+        raise SnapsError(f"'watch' must have one threshold for all nodes, got {promised}")
+    n = len(calibration) + calibration.missing
+    rank = calibration.rank(predictor.alpha)
+    if rank > len(calibration):
+        raise SnapsError(
+            f"'alpha' must give a finite threshold, which can be missed, got "
+            f"{float(predictor.alpha):g} with {n} calibration nodes"
+        )
+    digest = hashlib.sha256(np.sort(roles.calib.keys).astype("<u8").tobytes()).hexdigest()
+    before = Watch.start(n, rank, float(level), digest)
+    if state is not None:
+        before = _continued(before, state if isinstance(state, Watch) else Watch.load(state))
+    codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
+    wanted = predictor.wanted(nodes)
+    check_known(codes, wanted, "nodes", inputs.graph.ids)
+    for whose, keys in predictor.used():
+        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    if wanted.size == 0:
+        return before
+    sets = predictor.sets_at(wanted)
+    return before.count(sets.ids.tolist(), sets.mask[np.arange(len(sets)), codes[wanted]])
+
+
+def _continued(fresh: Watch, state: Watch) -> Watch:
+    """A state, if it belongs to this calibration and to the same alarm."""
+    if state.alarm != fresh.alarm:
+        raise SnapsError(
+            f"'alarm' must stay as it was when the watch began, {state.alarm:g}, "
+            f"got {plainly(fresh.alarm)}"
+        )
+    mine, theirs = ((w.n, w.rank, w.calibration) for w in (fresh, state))
+    if mine != theirs:
+        raise SnapsError(
+            f"'state' must be of this calibration (rank {fresh.rank} of {fresh.n} nodes), got one "
+            f"of rank {state.rank} of {state.n}{' other' * (mine[:2] == theirs[:2])} nodes: after "
+            "a calibration begin a new one"
+        )
+    return state

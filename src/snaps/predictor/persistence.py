@@ -104,6 +104,7 @@ def save(
             for name, each in predictor.fingerprints.items()
         },
         "paid": roles.tuning.drawn,
+        "missing_labels": roles.missing,
     }
     odd = [group for group in roles.groups.names if type(group) not in _NAMES]
     if odd:
@@ -296,7 +297,8 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
         raise SnapsError(f"'reference' must be a list of keys, got {reference.dtype}")
     tuning = replace(tuning, drawn=bool(header["paid"]))
     named = bool(header.get("named_columns", False))
-    roles = Roles(calib, tuning, known, reference, classes, groups, named)
+    missing = check_integer(header.get("missing_labels", 0), "missing_labels", low=0)
+    roles = Roles(calib, tuning, known, reference, classes, groups, named, missing)
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
         raise SnapsError("its nodes must be in its graph")
     scores = arrays["calib_scores"]
@@ -315,7 +317,7 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
     method = method.with_group_floor(floor, groups.names or None)
     calibration = Calibration(
         scores, calib.labels, len(classes), own, len(groups), bool(header["by_class"]),
-        method.promise,
+        method.promise, missing,
     )  # fmt: skip
     scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
     directed, then = header.get("links_directed"), header.get("calibrated_alpha")

@@ -129,6 +129,12 @@ class Method:
     ) -> Predictor:
         """From what users pass to `SNAPS.calibrate`; `roles` go to `Roles.read`."""
         method = self.with_group_floor(group_floor, roles.get("groups"))
+        promise, missing = method.promise, roles.get("missing_labels", 0)
+        if missing and (promise.class_floor is not None or promise.group_floor is not None):
+            raise SnapsError(
+                "'missing_labels' must be 0 with class_floor or group_floor, "
+                f"got {plainly(missing)}"
+            )
         warn_confidence(self.alpha)
         with stage("reading"):
             probs, classes = class_order(probs, labels, classes)
@@ -157,6 +163,7 @@ class Method:
             len(roles.groups),
             self.class_conditional,
             self.promise,
+            roles.missing,
         )
         level = level_for(self.level, roles.classes)
         calibration.warn_few(level, roles.classes, roles.groups.names)
