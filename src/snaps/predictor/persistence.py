@@ -104,8 +104,9 @@ def save(
             for name, each in predictor.fingerprints.items()
         },
         "paid": roles.tuning.drawn,
-        "missing_labels": roles.missing,
     }
+    if roles.missing:
+        header["missing_labels"] = roles.missing
     odd = [group for group in roles.groups.names if type(group) not in _NAMES]
     if odd:
         raise SnapsError(f"'groups' must be strings or numbers to be saved, got {shown(odd[0])}")
