@@ -114,6 +114,17 @@ def draw_coverage(subject: Subject) -> None:
     _save(figure, "coverage")
 
 
+def draw_labels() -> None:
+    """How many labels, and a watch in which misses become more frequent after 150 labels."""
+    _save(snaps.plan(ALPHA, within=0.03, nodes=2600).plot(), "plan")
+    random = np.random.default_rng(1).random(400)
+    hits = random > np.where(np.arange(400) < 150, ALPHA, 2.5 * ALPHA)
+    watch = snaps.Watch.start(n=300, rank=271, alarm=0.01)
+    for begin in range(0, 400, 50):
+        watch = watch.count(range(begin, begin + 50), hits[begin : begin + 50])
+    _save(watch.plot(), "watch")
+
+
 def take_shots() -> None:
     """The report of a graph made for it: the first screen, and a node in the explorer."""
     from selenium import webdriver
@@ -155,3 +166,4 @@ if __name__ == "__main__":
         given = Subject()
         draw_coverage(given)
         draw_scores(given)
+        draw_labels()

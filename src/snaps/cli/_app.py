@@ -22,6 +22,7 @@ from snaps.cli.calibrate import calibrate
 from snaps.cli.datasets import app as datasets_app
 from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
+from snaps.cli.labels import draw, label, plan, watch
 from snaps.cli.predict import predict
 from snaps.cli.report import report
 from snaps.cli.select import accept, select
@@ -45,6 +46,12 @@ app.command(epilog="Example: snaps evaluate mygraph --splits 100 --alpha 0.05 --
     evaluate
 )
 app.command(epilog="Example: snaps report mygraph --alpha 0.05 --out report.html")(report)
+app.command(epilog="Example: snaps plan --alpha 0.05 --within 0.01 --nodes 10000")(plan)
+app.command(epilog="Example: snaps draw mygraph --nodes 500 --out to_label.csv --seed 7")(draw)
+app.command(epilog="Example: snaps label mygraph to_label.csv")(label)
+app.command(epilog="Example: snaps watch model.snaps mygraph --labels audit.csv --alarm 0.01")(
+    watch
+)
 app.command(epilog="Example: snaps demo --out demo")(demo)
 app.add_typer(datasets_app)
 

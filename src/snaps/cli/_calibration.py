@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from snaps.cli._options import FolderOptions, MethodOptions, SavedOptions, given
 from snaps.cli._resources import place_for_tables, shape_of
 from snaps.cli._show import status
 from snaps.cli._words import name_classes
+from snaps.drawing import missing_ids
 from snaps.errors import SnapsError
 from snaps.folder import Folder, check_agreement, read_files
 from snaps.io.folders import GraphFiles, digests, folder_files, open_folder
@@ -59,12 +61,12 @@ def calibrated(
         if saved.using is None:
             name_classes(range(data.probs.shape[1]) if names is None else names)
             _check_named(named, np.arange(data.probs.shape[1]) if names is None else names)
-            _calibrate(estimator, data, options)
+            _calibrate(estimator, data, options | {"group_floor": how.group_floor}, source.folder)
         else:
             inputs |= digests([saved.using])
             name_classes(estimator.classes_)
             _check_named(named, estimator.classes_)
-            _recalibrate(estimator, data, saved, options)
+            _recalibrate(estimator, data, saved, options, source.folder)
     return estimator, data, inputs
 
 
@@ -159,9 +161,9 @@ def _estimator(how: MethodOptions, saved: SavedOptions) -> Estimator:
     return estimator
 
 
-def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any]) -> None:
+def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any], folder: Path) -> None:
     """Calibrate on the nodes with role calib."""
-    calib = _labelled(data, data.nodes("calib"))
+    calib, missing = _labelled(data, data.nodes("calib"), folder)
     if calib.size == 0:
         raise SnapsError(f"{data.file} column 'role' must mark calibration nodes 'calib', got none")
     method = method_of(estimator)
@@ -169,18 +171,23 @@ def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any]) -> N
     estimator.calibrate(
         data.graph, named_columns(data.probs, data.classes), data.labels, calib,
         tune if method.scorer.needs_tuning else None,
-        known_nodes=known if method.uses_evidence else None, **options,
+        known_nodes=known if method.uses_evidence else None, missing_labels=missing, **options,
     )  # fmt: skip
 
 
 def _recalibrate(
-    estimator: Any, data: Folder, saved: SavedOptions, options: dict[str, Any]
+    estimator: Any, data: Folder, saved: SavedOptions, options: dict[str, Any], folder: Path
 ) -> None:
     """Go on with a saved estimator; nodes with role calib that it does not know calibrate too."""
     ids, calib = data.graph.ids, data.nodes("calib")
     for known in (estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_):
         calib = calib[~np.isin(ids[calib], known)]
-    calib = _labelled(data, calib)
+    calib, missing = _labelled(data, calib, folder)
+    if missing != estimator.missing_labels_ and saved.threshold != "keep":
+        raise SnapsError(
+            f"{data.file} must have as many calibration nodes without a label as calibrated with, "
+            f"{estimator.missing_labels_}, got {missing}: call calibrate() again"
+        )
     trained = data.nodes("train")
     trained = trained[np.isin(ids[trained], estimator.calib_ids_)]
     if trained.size:
@@ -194,12 +201,15 @@ def _recalibrate(
     estimator.recalibrate(data.graph, data.probs, data.labels, new, **options)
 
 
-def _labelled(data: Folder, calib: np.ndarray) -> np.ndarray:
-    """Calibration nodes, all of which must have a label."""
+def _labelled(data: Folder, calib: np.ndarray, folder: Path) -> tuple[np.ndarray, int]:
+    """Calibration nodes with a label, and how many have none by the record of 'snaps label'."""
     bare = calib[~data.labelled[calib]]
     if bare.size:
-        raise SnapsError(
-            f"{data.file} column 'label' must be given where the role is calib, "
-            f"got null for id {shown(data.graph.ids[bare[0]].item())}"
-        )
-    return calib
+        missing = missing_ids(folder)
+        for id_ in data.graph.ids[bare].tolist():
+            if id_ not in missing:
+                raise SnapsError(
+                    f"{data.file} column 'label' must be given where the role is calib, "
+                    f"got null for id {shown(id_)}"
+                )
+    return np.setdiff1d(calib, bare), len(bare)

@@ -26,6 +26,11 @@ class Engine(StrEnum):
     SPARK = "spark"
 
 
+class Empty(StrEnum):
+    KEEP = "keep"
+    TOP = "top"
+
+
 @with_options
 def predict(
     out: Annotated[
@@ -35,6 +40,10 @@ def predict(
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
+    empty: Annotated[
+        Empty,
+        typer.Option(help="'top' adds the most probable label to sets that would be empty."),
+    ] = Empty.KEEP,
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
     decide: Annotated[
         str | None,
@@ -77,6 +86,7 @@ def predict(
         from snaps.cli._spark import predict_on_spark
 
         given = given_options(source) | given_options(how) | given_options(saved)
+        given |= {"--empty": empty} if empty is not Empty.KEEP else {}
         given |= {"--save": save, "--memory": memory, "--decide": decide, "--otherwise": otherwise}
         predict_on_spark(source, how, out, master, as_json, given)
         return
@@ -109,7 +119,7 @@ def predict(
             named = {"--decide": list(actions)}
             estimator, data, inputs = calibrated(source, how, saved, limit, out, named=named)
         with stage("sets"):
-            sets = estimator.predict_set(asked_nodes(data, estimator))
+            sets = estimator.predict_set(asked_nodes(data, estimator), empty=empty.value)
             decisions = None
             if actions:
                 by_class = {class_of(name, sets.classes): text for name, text in actions.items()}
@@ -119,7 +129,8 @@ def predict(
             if save is not None:
                 _save(estimator, save, out)
         with stage("summary"):
-            summary = {**describe(estimator, inputs), **summarise(estimator, data, sets)}
+            summary = describe(estimator, inputs)
+            summary |= summarise(estimator, data, sets, empty.value)
             if decisions is not None:
                 summary["decisions"] = decisions.counts
                 summary["promises"] = decisions.promises
