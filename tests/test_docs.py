@@ -4,7 +4,8 @@ The Python blocks of a page share one namespace and one folder; the lines of an 
 there as commands. A `text` block is all that the block before it prints, warnings included: the
 words must agree, line breaks don't count, and numbers may differ as they do between machines.
 With SNAPS_REFRESH=1 the text blocks are written anew instead. `console` blocks set things up (pip,
-make) and are not run.
+make) and are not run, nor are `bibtex` blocks. A block in an HTML comment is run and not shown:
+stand-ins for the reader's data.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from snaps.cli import main
 REPOSITORY = Path(__file__).parents[1]
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + DOCS
+NOT_RUN = ("text", "console", "bibtex")
 NEEDS = {
+    "README.md": "torch_geometric",
     "own_model.md": "torch_geometric",
     "images.md": "torch",
     "reproducing.md": "torch",
@@ -45,7 +48,7 @@ def blocks(text):
     """Kind, first line, code, and the block of text that follows, if one does, of what runs."""
     found = list(BLOCK.finditer(text))
     for block, after in zip_longest(found, found[1:]):
-        if block[1] not in ("text", "console"):
+        if block[1] not in NOT_RUN:
             line = text.count("\n", 0, block.start()) + 1
             yield block[1], line, block[2], after if after and after[1] == "text" else None
 
