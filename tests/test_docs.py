@@ -33,11 +33,13 @@ NOT_RUN = ("text", "console", "bibtex")
 NEEDS = {
     "README.md": "torch_geometric",
     "own_model.md": "torch_geometric",
+    "cora.md": "torch_geometric",
+    "minibatch.md": "torch_geometric",
     "images.md": "torch",
     "reproducing.md": "torch",
     "spark.md": "pyspark",
 }
-REAL_DATA = {"reproducing.md"}
+REAL_DATA = {"reproducing.md", "cora.md", "heterophily.md", "answers.md"}
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOK = re.compile(r"^took .* of memory\n", re.MULTILINE)  # differs from run to run
