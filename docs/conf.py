@@ -37,7 +37,7 @@ autosummary_generate = False  # tables alone: the pages are written
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_param = False
-napoleon_use_ivar = True
+napoleon_custom_sections = ["Attribute list"]  # see `tabulate_attributes`
 default_role = "py:obj"  # `snaps.Graph` in a docstring is a link, `weights="tune"` is code
 
 html_theme = "furo"
@@ -161,9 +161,8 @@ def tabulate_attributes(app: Any, what: str, name: str, obj: Any, options: Any, 
             shown = ", ".join(f"``{each.strip()}``" for each in head.split(","))
             entries.append(f"- {shown}" + f": {rest}" * bool(rest))
         elif line.strip():
-            entries[-1] += f"{';' if ': ' in entries[-1] else ':'} {line.strip()}"
-    out = [".. rubric:: Attributes", "", *entries]
-    lines[start:end] = [*out, ""]
+            entries[-1] += f"{'.' if ': ' in entries[-1] else ':'} {line.strip()}"
+    lines[start:end] = ["Attribute list", "--------------", *entries, ""]
 
 
 def notebook(path: Path) -> str:
@@ -201,6 +200,7 @@ def add_report(app: Sphinx, failure: Exception | None) -> None:
         return
     import tempfile
     from contextlib import redirect_stdout
+    from io import StringIO
 
     from snaps.cli import main
 
@@ -213,7 +213,7 @@ def add_report(app: Sphinx, failure: Exception | None) -> None:
             ],
         ):  # fmt: skip
             try:
-                with redirect_stdout(None):
+                with redirect_stdout(StringIO()):
                     main(command)
             except SystemExit as ended:
                 if ended.code:
