@@ -85,7 +85,9 @@ def averages() -> list[str]:
 
 def summary(results: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
     """Two sentences about all cells, and the list of tables with theirs."""
-    lines = ["| table | cells | coverage as expected | size matches the paper | run as the authors |"]
+    lines = [
+        "| table | cells | coverage as expected | size matches the paper | run as the authors |"
+    ]
     lines.append("|---|---|---|---|---|")
     totals = [[0, 0], [0, 0], [0, 0]]
     for result in results:
@@ -98,8 +100,8 @@ def summary(results: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
         lines.append(f"| {link} | {len(result['rows'])} | {' | '.join(shown)} |")
     (lawful, all_cells), (ours, papers), (authors, theirs_too) = totals
     said = [
-        f"**Coverage.** Mean coverage lies within four standard errors of its exact distribution in "
-        f"{lawful:,} of {all_cells:,} cells (table, graph, method, level).",
+        f"**Coverage.** Mean coverage lies within four standard errors of its exact distribution "
+        f"in {lawful:,} of {all_cells:,} cells (table, graph, method, level).",
         f"**The paper.** Our set sizes match the published ones (within two standard errors and "
         f"rounding) in {ours} of {papers} cells; run exactly as the authors' code does, in "
         f"{authors} of {theirs_too}.",
