@@ -71,6 +71,10 @@ def draw_scores(subject: Subject) -> None:
                 rows.append(values)
             found[method, name] = np.mean(rows, axis=0)
             print(f"{method:12} {name:5}", *(f"{value:6.2f}" for value in found[method, name]))
+    _plot_scores(found)
+
+
+def _plot_scores(found: dict[tuple[str, str], np.ndarray]) -> None:
     figure, axes = panels(1, 4, 2.9, 3.0)
     titles = ("labels per set", "exactly the truth, %", "empty sets, %", "worst gap by set size, %")
     for place, (axis, title) in enumerate(zip(axes[0], titles, strict=True)):
@@ -81,7 +85,8 @@ def draw_scores(subject: Subject) -> None:
         axis.set_xticks(range(len(SCORES)), list(SCORES))
         label(axis, title, "", "")
         axis.set_ylim(bottom=0)
-    axes[0][0].legend(frameon=False, fontsize=8.5)
+    axes[0][0].set_ylim(top=1.35 * max(values[0] for values in found.values()))
+    axes[0][0].legend(frameon=False, fontsize=8.5, loc="upper left")
     _save(figure, "scores")
 
 
