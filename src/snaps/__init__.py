@@ -54,24 +54,18 @@ __all__ = [
 ]
 
 # Imported when first asked for: the command line starts at once.
-_HOMES = {
-    "APS": "scores",
-    "DAPS": "estimators",
-    "Graph": "graph",
-    "Pooled": "estimators",
-    "PredictionSets": "sets",
-    "RAPS": "scores",
-    "SAPS": "scores",
-    "SNAPS": "estimators",
-    "Score": "scores",
-    "SplitConformal": "estimators",
-    "THR": "scores",
-    "advise": "advisor",
-    "evaluate_splits": "splits",
-    "load": "predictor.loading",
-    "similarity_graph": "similarity",
-    "structural_features": "structure",
+_NAMES = {
+    "advisor": ("advise",),
+    "estimators": ("DAPS", "Pooled", "SNAPS", "SplitConformal"),
+    "graph": ("Graph",),
+    "predictor.loading": ("load",),
+    "scores": ("APS", "RAPS", "SAPS", "Score", "THR"),
+    "sets": ("PredictionSets",),
+    "similarity": ("similarity_graph",),
+    "splits": ("evaluate_splits",),
+    "structure": ("structural_features",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,18 +22,19 @@ from .graphs import setting
 # default, --name=... may be repeated; --name alone is a flag.
 _SEARCH = "--neighbours= --recall= --candidates="
 _INPUT = "--group-by= --classes= --weighted --logits --json"
+_PROMISE = "--class-floor= --group-floor= --confidence="
 COMMANDS = {
     "": "--version --debug",
     "predict": "FOLDER --out! --alpha= --with= --method= --score= --k= --weights= "
     "--class-conditional --missing= --threshold= --save= --memory= --seed= --engine=local "
-    f"--master= {_SEARCH} {_INPUT}",
+    f"--master= --empty=keep {_SEARCH} {_INPUT} {_PROMISE}",
     "calibrate": "FOLDER --out! --alpha= --method= --score= --k= --weights= "
-    f"--class-conditional --data --seed= {_SEARCH} {_INPUT}",
+    f"--class-conditional --data --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "evaluate": "FOLDER --splits/--n-splits=100 --alpha=... --calib/--n-calib= --goal= --k= "
     f"--classes= --weighted --logits --seed= --json {_SEARCH}",
     "report": "FOLDER --out! --show=... --alpha= --with= --method= --score= --k= --weights= "
-    f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT}",
-    "demo": "--out=demo --nodes=3000 --alpha= --seed= --json",
+    f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT} {_PROMISE}",
+    "demo": "--out=demo --nodes=3000 --alpha=0.05 --seed= --json",
     "reproduce": "TABLE --datasets= --file=... --models=10 --splits=100 --seed=0 --as-authors "
     "--data-dir= --out=results --page= --runs= --jobs= --json",
     "datasets": "",
@@ -55,7 +56,8 @@ DESCRIPTION = [
 ]  # fmt: skip
 SUMMARY = [
     "sets", "size", "singletons", "empty", "labelled", "coverage", "coverage_interval", "inside",
-    "tied", "upper_binds", "singleton_hit", "class_coverage", "group_coverage", "weakest_class",
+    "tied", "upper_binds", "singleton_hit", "class_coverage", "group_coverage", "class_promise",
+    "group_promise", "weakest_class",
     "exchangeability",
 ]  # fmt: skip
 

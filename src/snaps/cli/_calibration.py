@@ -55,7 +55,7 @@ def calibrated(
     with _progress.stage("calibration"), _progress.shown():
         if saved.using is None:
             name_classes(range(data.probs.shape[1]) if names is None else names)
-            _calibrate(estimator, data, options)
+            _calibrate(estimator, data, options | {"group_floor": how.group_floor})
         else:
             inputs |= digests([saved.using])
             name_classes(estimator.classes_)

@@ -25,6 +25,11 @@ class Engine(StrEnum):
     SPARK = "spark"
 
 
+class Empty(StrEnum):
+    KEEP = "keep"
+    TOP = "top"
+
+
 @with_options
 def predict(
     out: Annotated[
@@ -34,6 +39,10 @@ def predict(
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
+    empty: Annotated[
+        Empty,
+        typer.Option(help="'top' adds the most probable label to sets that would be empty."),
+    ] = Empty.KEEP,
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
     memory: Annotated[
         str | None,
@@ -67,6 +76,7 @@ def predict(
 
         given = given_options(source) | given_options(how) | given_options(saved)
         given |= {"--save": save, "--memory": memory}
+        given |= {"--empty": empty} if empty is not Empty.KEEP else {}
         predict_on_spark(source, how, out, master, as_json, given)
         return
     if master is not None:
@@ -96,13 +106,16 @@ def predict(
         with stage("reading"):  # what is more than reading and checking has stages of its own
             estimator, data, inputs = calibrated(source, how, saved, limit, out)
         with stage("sets"):
-            sets = estimator.predict_set(asked_nodes(data, estimator))
+            sets = estimator.predict_set(asked_nodes(data, estimator), empty=empty.value)
         with stage("writing"):
             sets.write(out, metadata={"snaps.inputs": json.dumps(inputs)})
             if save is not None:
                 _save(estimator, save, out)
         with stage("summary"):
-            summary = {**describe(estimator, inputs), **summarise(estimator, data, sets)}
+            summary = {
+                **describe(estimator, inputs),
+                **summarise(estimator, data, sets, empty.value),
+            }
         mapped, peak = is_placed(), peak_memory()
     if limit is not None and peak is not None and peak > limit and not mapped:
         warn(f"--memory {memory} was exceeded: the command took {shown_size(peak)}")

@@ -49,10 +49,7 @@ def write_sets(
 
 
 def _write_parquet(sets: Any, path: str | os.PathLike[str], metadata: dict[str, str]) -> None:
-    names = sets.classes
-    if names.dtype.kind != "U" and (names == names.astype(np.int32)).all():
-        names = names.astype(np.int32)
-    names = pa.array(names)
+    names = class_array(sets.classes)
     none = pa.table(_columns(sets, slice(0), names))
     schema = none.replace_schema_metadata({**sets.metadata, **metadata} or None).schema
     with (
@@ -136,11 +133,15 @@ def _widths(ids: np.ndarray) -> Any:
     return 4 * np.char.str_len(ids) if ids.dtype.kind == "U" else ids.itemsize
 
 
+def class_array(classes: np.ndarray) -> Any:
+    """The names of classes as an Arrow array, integers in 32 bits where these suffice."""
+    small = classes.dtype.kind != "U" and (classes == classes.astype(np.int32)).all()
+    return pa.array(classes.astype(np.int32) if small else classes)
+
+
 def label_lists(mask: np.ndarray, names: Any) -> Any:
     """Sets as an Arrow array of lists of these names, for so many sets as fit into one."""
     offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
     # As np.nonzero(mask)[1], but in a third of its time.
-    places = np.flatnonzero(mask) % max(mask.shape[1], 1)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets.astype(np.int32)), names.take(pa.array(places))
-    )
+    codes = np.flatnonzero(mask) % max(mask.shape[1], 1)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), names.take(pa.array(codes)))
