@@ -35,6 +35,7 @@ EXPERIMENTS = {
     "pooled-parts": "pooled_parts",
     "pooled-labels": "pooled_labels",
     "heldout": "heldout",
+    "time": "ageing",
     "advice": "advice",
     "accuracy": "accuracy",
     "datasets": "statistics",
