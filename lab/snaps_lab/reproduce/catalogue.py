@@ -36,6 +36,8 @@ EXPERIMENTS = {
     "pooled-labels": "pooled_labels",
     "heldout": "heldout",
     "time": "ageing",
+    "gpt": "gpt",
+    "arxiv-cs": "arxiv_cs",
     "advice": "advice",
     "accuracy": "accuracy",
     "datasets": "statistics",
