@@ -361,4 +361,29 @@ def _compared(result: Result) -> list[str]:
             "best retrained rival; more than 1 % above the first edition on "
             + (", ".join(larger) or "no graph")
         )
+        out.append(_by_graph(result, row))
     return out
+
+
+def _by_graph(result: Result, average: Mapping[str, Any]) -> str:
+    """Means over the graphs of Pooled's size relative to others, and the span of those ratios."""
+    keys = ("model", "alpha", "method")
+    mine = [
+        row
+        for row in result["rows"]
+        if all(row[key] == average[key] for key in keys) and row["dataset"] != SURROGATE
+    ]
+    others = {BASE: [BASE], "SNAPS on THR": ["SNAPS on THR"], "the best retrained rival": RIVALS}
+    ratios = {
+        what: [row["size"] / _size(result["rows"], row, names) for row in mine]
+        for what, names in others.items()
+    }
+    spans = [
+        f"{np.mean(some):.3f} of {what} ({min(some):.3f} to {max(some):.3f})"
+        for what, some in ratios.items()
+    ]
+    return (
+        f"{average['model'].upper()} at {average['alpha']:g}, graph by graph (mean of ratios, and "
+        f"their span): Pooled {', '.join(spans)}; the retrained rival trains on fewer labels than "
+        "Pooled sees: *heldout* has rivals with the same labels, on graphs not designed on"
+    )
