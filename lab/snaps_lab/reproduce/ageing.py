@@ -454,7 +454,8 @@ def draw(result: Result) -> Any:
     figure, axes = drawing.panels(len(names), len(METHODS), 4.2, 3.2)
     for line, dataset in zip(axes, names, strict=True):
         for axis, method in zip(line, METHODS, strict=True):
-            axis.sharey(line[0])
+            if axis is not line[0]:
+                axis.sharey(line[0])
             mine = [
                 row
                 for row in result["rows"]
