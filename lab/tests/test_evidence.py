@@ -108,6 +108,13 @@ def test_groups_are_counted_by_hand():
     assert cell["sizes"] == [[2, 0, 1], [0, 0, 1]]
 
 
+def test_unsure_nodes():
+    assert measure._unsure(np.arange(10.0)).sum() == 2
+    assert measure._unsure(np.array([0.6, 0.9, 0.9, 0.9, 0.9, 0.9])).tolist() == [True] + 5 * [
+        False
+    ]
+
+
 # ---- rivals --------------------------------------------------------------------------------------
 
 
@@ -213,7 +220,7 @@ def check_record(folder: Path) -> None:
     """Refuse a table that is not the one recorded, and a record that was rewritten."""
     record = json.loads((folder / RECORD).read_text())
     result = json.loads((folder / TABLE).read_text())
-    version, digest = str(result["version"]), heldout.digest(result)
+    version, digest = str(result["table_version"]), heldout.digest(result)
     assert record.get(version) == digest, (
         f"the table of held-out graphs changed: raise heldout.VERSION, compute it once, and "
         f"record {version!r}: {digest!r} in {RECORD}"
@@ -235,7 +242,7 @@ def test_the_published_table_is_the_recorded_one():
         assert not (ROOT / RECORD).exists()
         return
     check_record(ROOT)
-    assert json.loads((ROOT / TABLE).read_text())["version"] == heldout.VERSION
+    assert json.loads((ROOT / TABLE).read_text())["table_version"] == heldout.VERSION
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git")
@@ -246,8 +253,8 @@ def test_a_changed_table_needs_a_new_version(tmp_path):
             subprocess.run(["git", *words], cwd=tmp_path, check=True)
 
     def write(version, size, record):
-        table = {"table": "heldout", "version": version, "settings": {}, "rows": [{"size": size}],
-                 "pairs": [], "averages": []}  # fmt: skip
+        table = {"table": "heldout", "table_version": version, "rows": [{"size": size}]}
+        table |= {"settings": {}, "pairs": [], "averages": []}
         (tmp_path / TABLE).write_text(json.dumps(table))
         if record is not None:
             (tmp_path / RECORD).write_text(json.dumps(record | {version: heldout.digest(table)}))

@@ -61,7 +61,7 @@ def _cell(draw: int, setting: Setting) -> dict[str, Any]:
             cell["accuracy"] = float(hit.mean())
         return out
 
-    depends = (runner.mark(DATASET, setting), NOT_NAMED, METHODS, ALPHAS)
+    depends = (runner.mark(DATASET, setting), NOT_NAMED, METHODS, ALPHAS, "several answers")
     name = f"{DATASET}-gpt-{draw}"
     return runner.kept(name, (*depends, *runner.settled(setting)), setting, make)
 
@@ -92,7 +92,7 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
 def layout(result: Result) -> tuple[list[str], Cells]:
     """A row a level and method."""
     header = [
-        "alpha", "method", "coverage", "size", "worst class", "least confident fifth",
+        "alpha", "method", "coverage", "size", "worst class", "several answers",
         "empty %", "set size: share, coverage", "accuracy %",
     ]  # fmt: skip
     rows = []
@@ -120,6 +120,7 @@ def remarks(result: Result) -> list[str]:
         "The answers are ranked classes without numbers: the r-th class named weighs 2^-r, one not "
         "named 2^-6, fixed beforehand; 90 % of the answers name one class, so that most nodes have "
         "one of three vectors of probabilities",
+        "Several answers: coverage of the nodes for which more than one class was named",
         "Whether the model read these papers and their classes in training is not known; "
         "coverage does not depend on it",
         "Pooled also sees the labels of 20 + 20 known nodes per class; draws differ in these and "

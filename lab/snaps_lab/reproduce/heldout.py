@@ -124,7 +124,7 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     return {
         "table": name,
         "title": "Graphs on which nothing was chosen",
-        "version": VERSION,
+        "table_version": VERSION,
         "settings": common.settings(setting),
         "rows": rows,
         "pairs": pairs,
@@ -198,7 +198,7 @@ def _kind(model: str) -> str:
 
 def digest(result: Mapping[str, Any]) -> str:
     """Of all numbers of the table, and of how they came about."""
-    keys = ("table", "version", "settings", "rows", "pairs", "averages")
+    keys = ("table", "table_version", "settings", "rows", "pairs", "averages")
     text = json.dumps({key: result[key] for key in keys}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -249,7 +249,7 @@ def _difference(pair: Mapping[str, Any]) -> str:
 def remarks(result: Result) -> list[str]:
     """What the table shows, in the words that its numbers allow."""
     lines = [
-        f"Version {result['version']} of this table. Nothing was chosen on these graphs: no "
+        f"Version {result['table_version']} of this table. Nothing was chosen on these graphs: no "
         "setting, no default, no threshold",
         "Retrained: GCN or APPNP with the paper's settings, trained on every label that Pooled "
         "sees (training, validation and tuning nodes; 15 % of them decide when to stop); SNAPS "
@@ -265,6 +265,13 @@ def remarks(result: Result) -> list[str]:
         elif row["method"] == "best rival per graph":
             lines += [_sentence(row), f"At {row['alpha']:g}, {row['model'].upper()}: "
                       + verdict(row)]  # fmt: skip
+    above = [row for row in result["rows"] if row["coverage"] > row["coverage_high"]]
+    places = ", ".join(f"{common.display(row['dataset'])} {row['method']}" for row in above)
+    if above:
+        lines.append(
+            f"Above its distribution lies the coverage of {places}: nodes with equal features have "
+            "equal scores there, and ties at the threshold cover more"
+        )
     return [*lines, common.lawful(result["rows"])]
 
 
