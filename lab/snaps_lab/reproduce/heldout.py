@@ -263,8 +263,9 @@ def remarks(result: Result) -> list[str]:
         if row["method"] in (BASE, "SNAPS", "SNAPS on THR", *rivals.names()):
             lines.append(_sentence(row))
         elif row["method"] == "best rival per graph":
-            lines += [_sentence(row), f"At {row['alpha']:g}, {row['model'].upper()}: "
-                      + verdict(row)]  # fmt: skip
+            about = f"At {row['alpha']:g}, {row['model'].upper()}: {verdict(row)}"
+            lines += [_sentence(row), f"{about}; graph by graph {_best(result, row)}"]
+    lines += [_balance(result, alpha) for alpha in ALPHAS]
     above = [row for row in result["rows"] if row["coverage"] > row["coverage_high"]]
     places = ", ".join(f"{common.display(row['dataset'])} {row['method']}" for row in above)
     if above:
@@ -273,6 +274,38 @@ def remarks(result: Result) -> list[str]:
             "equal scores there, and ties at the threshold cover more"
         )
     return [*lines, common.lawful(result["rows"])]
+
+
+def _best(result: Result, average: Mapping[str, Any]) -> str:
+    """Pooled against the best rival of each graph, by name."""
+    best: dict[str, Mapping[str, Any]] = {}
+    for pair in result["pairs"]:
+        alike = (_kind(pair["model"]), pair["alpha"]) == (average["model"], average["alpha"])
+        if alike and pair["method"] in rivals.names():
+            graph = pair["dataset"]
+            best[graph] = max(best.get(graph, pair), pair, key=lambda one: one["ratio_of_means"])
+    return "; ".join(
+        f"{common.display(graph)} {_ratio(pair)} of {pair['method']}"
+        for graph, pair in best.items()
+    )
+
+
+def _balance(result: Result, alpha: float) -> str:
+    """Who pays for small sets: means over the graphs, with the classifiers that read links."""
+    parts = []
+    for method in ("APS", BASE, POOLED, "Pooled on APS", "retrained APPNP, SNAPS"):
+        mine = [
+            row
+            for row in result["rows"]
+            if (row["alpha"], row["method"], _kind(row["model"])) == (alpha, method, "gnn")
+        ]
+        worst = [row["worst_class"] for row in mine]
+        unsure = np.mean([row["unsure"] for row in mine])
+        parts.append(f"{method} {np.mean(worst):.3f} (least {min(worst):.3f}) and {unsure:.3f}")
+    return (
+        f"Balance at {alpha:g}, GNN, means over the graphs: coverage of the worst class and of the "
+        "least confident fifth: " + "; ".join(parts)
+    )
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
