@@ -410,11 +410,16 @@ CAPTION = (
 
 def remarks(result: Result) -> list[str]:
     """What was done, how far coverage fell, and what was noticed."""
+    models = {
+        "pubmed": "PubMed: a GCN of the past",
+        "arxiv_cs": "arXiv CS: a linear model of smoothed features, fitted again at every half-year "
+        "with the labels of the past",
+    }
+    there = "; ".join(models[name] for name in common.by_dataset(result["rows"]))
     lines = [
         f"Of the past: {NODES_A_CLASS} training and {NODES_A_CLASS} validation nodes per class, "
         f"{TUNING} tuning and {CALIBRATION} calibration nodes; the graph holds what there was at "
-        "the end of each stage; PubMed: a GCN of the past; arXiv CS: a linear model of smoothed "
-        "features, fitted again at every half-year with the labels of the past",
+        f"the end of each stage; {there}",
         "Kept: parameters and threshold of the past; old labels: fitted and calibrated again on "
         f"the grown graph; fresh labels: calibrated on {CALIBRATION} random nodes of the period. "
         "Audits with labels over time are not in this table",
