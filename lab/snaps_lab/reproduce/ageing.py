@@ -412,7 +412,7 @@ def remarks(result: Result) -> list[str]:
     """What was done, how far coverage fell, and what was noticed."""
     models = {
         "pubmed": "PubMed: a GCN of the past",
-        "arxiv_cs": "arXiv CS: a linear model of smoothed features, fitted again at every half-year "
+        "arxiv_cs": "arXiv CS: a linear model of smoothed features, fitted again every half-year "
         "with the labels of the past",
     }
     there = "; ".join(models[name] for name in common.by_dataset(result["rows"]))
@@ -477,13 +477,16 @@ def draw(result: Result) -> Any:
                 for at, period in enumerate(periods)
                 if any(r["noticed"] > r["checks"] / 2 for r in mine if r["period"] == period)
             ]
-            bottom = min(row["coverage"] for row in mine) - 0.02
-            axis.plot(alarmed, [bottom] * len(alarmed), "x", color=drawing.GREY, label="noticed")
+            lowest = min(row["coverage"] for row in result["rows"] if row["dataset"] == dataset)
+            axis.plot(
+                alarmed, [lowest - 0.02] * len(alarmed), "x", color=drawing.GREY, label="noticed"
+            )
             axis.axhline(1 - ALPHAS[1], color=drawing.GREY, linewidth=0.9)
             axis.axvline(0.5, color=drawing.GREY, linewidth=0.9, linestyle=(0, (1, 2)))
             every = max(1, len(periods) // 6)
             axis.set_xticks(range(0, len(periods), every), periods[::every], rotation=30)
             up = "coverage" if axis is line[0] else ""
             drawing.label(axis, f"{common.display(dataset)}, {method}", "", up)
-    axes[0][0].legend(frameon=False, fontsize=drawing.SMALL)
+    curves = axes[0][0].get_legend_handles_labels()
+    figure.legend(*curves, loc="outside upper center", ncols=4, fontsize=drawing.SMALL)
     return figure
