@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ settings.register_profile("snaps", deadline=None, max_examples=30, print_blob=Tr
 settings.load_profile("snaps")
 
 REPOSITORY = Path(__file__).resolve().parent
+
+# Modules that import pyspark have no doctests to collect without it.
+collect_ignore_glob = [] if find_spec("pyspark") else ["src/snaps/spark/_*.py"]
 
 
 def data_dir() -> Path:

@@ -27,7 +27,7 @@ from .graphs import setting
 ESTIMATORS = ("SplitConformal", "DAPS", "SNAPS", "Pooled", "images.EmbeddedSNAPS")
 _NEIGHBOURS = "neighbours='auto', recall=0.95, candidates=None"
 _CALIBRATE = "probs, labels, nodes, tune_nodes=None, similarity=None, logits=False, *"
-_ROLES = "known_nodes=None, groups=None, classes=None"
+_ROLES = "known_nodes=None, groups=None, classes=None, group_floor=None"
 _RECALIBRATE = "self, graph, probs, labels=None, nodes=None, similarity=None, logits=False, *"
 
 SIGNATURES = {
@@ -62,15 +62,16 @@ SIGNATURES = {
     "Score.validate": "(self)",
     # Estimators
     "SplitConformal": "(alpha=0.05, *, score=APS(randomized=True), seed=0, "
-    "class_conditional=False)",
+    "class_conditional=False, class_floor=None, confidence=None)",
     "DAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, class_conditional=False, "
-    "weight='tune')",
+    "class_floor=None, confidence=None, weight='tune')",
     "SNAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, class_conditional=False, "
-    f"k=20, weights='tune', {_NEIGHBOURS})",
-    "Pooled": "(alpha=0.05, *, score=THR(), seed=0, class_conditional=False, parts='auto', "
-    f"k=20, tuning_evidence=True, {_NEIGHBOURS})",
+    f"class_floor=None, confidence=None, k=20, weights='tune', {_NEIGHBOURS})",
+    "Pooled": "(alpha=0.05, *, score=THR(), seed=0, class_conditional=False, class_floor=None, "
+    f"confidence=None, parts='auto', k=20, tuning_evidence=True, {_NEIGHBOURS})",
     "images.EmbeddedSNAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, "
-    "class_conditional=False, k=5, eta=0.5, weighting='uniform')",
+    "class_conditional=False, class_floor=None, confidence=None, k=5, eta=0.5, "
+    "weighting='uniform')",
     **{f"{name}.calibrate": f"(self, graph, {_CALIBRATE}, {_ROLES})" for name in ESTIMATORS[:-1]},
     **{
         f"{name}.recalibrate": f"({_RECALIBRATE}, groups=None, classes=None, refit=True, "
@@ -83,9 +84,11 @@ SIGNATURES = {
         f"{name}.{verb}": signature
         for name in ESTIMATORS
         for verb, signature in {
-            "predict_set": "(self, nodes=None, alpha=None, *, smoothed=False)",
+            "predict_set": "(self, nodes=None, alpha=None, *, smoothed=False, empty='keep')",
             "predict_p": "(self, nodes=None, smoothed=False)",
-            "evaluate": "(self, labels, nodes=None)",
+            "select": "(self, label, fdr=0.1, nodes=None)",
+            "accept": "(self, error=0.02, nodes=None)",
+            "evaluate": "(self, labels, nodes=None, *, empty='keep')",
             "explain": "(self, node)",
             "exchangeability": "(self, nodes=None)",
             "report": "(self, path, labels=None, nodes=None, *, show=None, title='')",
@@ -97,7 +100,8 @@ SIGNATURES = {
     "load": "(path)",
     "evaluate_splits": "(method, graph, probs, labels, pool, n_calib, n_splits=100, seed=0, "
     "similarity=None, *, tune_nodes=None, n_tune=None, known_nodes=None, alphas=None, "
-    "logits=False, classes=None)",
+    "logits=False, classes=None, groups=None, group_floor=None, select=None, fdr=None, "
+    "accept=None)",
     "advise": "(graph, probs, labels, tune_nodes, goal='smallest', *, n_calib=None, alpha=0.05, "
     "known_nodes=None, similarity=None, logits=False, methods=None, k=20, seed=0, classes=None)",
     "images.join": "(features, probs, labels, reference_features, reference_probs)",
@@ -106,6 +110,9 @@ SIGNATURES = {
     # Sets and metrics
     "PredictionSets": "(mask, nodes=None, ids=None, num_nodes=None, classes=None, metadata=None)",
     "PredictionSets.labels": "(self)",
+    "PredictionSets.decide": "(self, actions, otherwise='review')",
+    "Selection.to_pandas": "(self)",
+    "Selection.write": "(self, path)",
     "PredictionSets.__len__": "(self)",
     "PredictionSets.__iter__": "(self)",
     "PredictionSets.__getitem__": "(self, key)",
@@ -128,9 +135,9 @@ SIGNATURES = {
 }
 PUBLIC = {
     "APS", "DAPS", "Graph", "Pooled", "PredictionSets", "RAPS", "SAPS", "SNAPS", "Score",
-    "SnapsError", "SnapsWarning", "SplitConformal", "THR", "__version__", "advise", "datasets",
-    "evaluate_splits", "images", "load", "metrics", "models", "similarity_graph", "spark",
-    "structural_features",
+    "Selection", "SnapsError", "SnapsWarning", "SplitConformal", "THR", "__version__", "advise",
+    "datasets", "evaluate_splits", "images", "load", "metrics", "models", "similarity_graph",
+    "spark", "structural_features",
 }  # fmt: skip
 FITTED = {
     "threshold_", "weights_", "part_weights_", "score_", "scores_", "classes_", "groups_",
@@ -295,7 +302,7 @@ def test_evaluations(given):
     about = given.graph, given.probs, given.labels, np.arange(50, 500), 100
     result = snaps.evaluate_splits(snaps.SplitConformal(0.1), *about, n_splits=3)
     assert list(result)[: len(SPLITS)] == SPLITS
-    assert all(np.shape(value) == (3,) for value in result.values())
+    assert all(np.shape(result[name]) == (3,) for name in SPLITS)
     methods = {"a": snaps.SplitConformal(0.1), "b": snaps.SplitConformal(class_conditional=True)}
     both = snaps.evaluate_splits(methods, *about, n_splits=3, alphas=[0.2, 0.3])
     assert list(both) == ["a", "b"] and both["a"]["coverage"].shape == (2, 3)

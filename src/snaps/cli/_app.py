@@ -24,6 +24,7 @@ from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
 from snaps.cli.predict import predict
 from snaps.cli.report import report
+from snaps.cli.select import accept, select
 from snaps.errors import SnapsError, SnapsWarning
 
 app = typer.Typer(
@@ -35,6 +36,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog="Example: snaps predict mygraph --alpha 0.05 --out sets.parquet")(predict)
+app.command(epilog="Example: snaps select mygraph --label fraud --fdr 0.1 --out flagged.parquet")(
+    select
+)
+app.command(epilog="Example: snaps accept mygraph --error 0.02 --out accepted.parquet")(accept)
 app.command(epilog="Example: snaps calibrate mygraph --alpha 0.05 --out model.snaps")(calibrate)
 app.command(epilog="Example: snaps evaluate mygraph --splits 100 --alpha 0.05 --alpha 0.1")(
     evaluate

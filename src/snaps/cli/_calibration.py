@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,11 +33,13 @@ def calibrated(
     saved: SavedOptions,
     limit: int | None = None,
     out: str = "-",
+    named: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[Estimator, Folder, dict[str, str]]:
     """The estimator of the options, or a saved one, calibrated on a folder.
 
     Also the folder, and the digests of all files that were read. Within a limit on memory, large
-    tables may be stored in temporary files next to `out`.
+    tables may be stored in temporary files next to `out`. Classes that options name must exist,
+    which is checked before anything is calibrated.
     """
     estimator = _estimator(how, saved)
 
@@ -55,10 +58,12 @@ def calibrated(
     with _progress.stage("calibration"), _progress.shown():
         if saved.using is None:
             name_classes(range(data.probs.shape[1]) if names is None else names)
-            _calibrate(estimator, data, options)
+            _check_named(named, np.arange(data.probs.shape[1]) if names is None else names)
+            _calibrate(estimator, data, options | {"group_floor": how.group_floor})
         else:
             inputs |= digests([saved.using])
             name_classes(estimator.classes_)
+            _check_named(named, estimator.classes_)
             _recalibrate(estimator, data, saved, options)
     return estimator, data, inputs
 
@@ -102,6 +107,20 @@ def read_names(classes: str, *, integers: bool) -> list[Any]:
     if integers and all(re.fullmatch("-?[0-9]{1,19}", name) for name in names):
         return [int(name) for name in names]
     return names
+
+
+def class_of(text: str, classes: Any, option: str = "--label") -> Any:
+    """The class, a number or a name, that is written on a command line."""
+    names = {str(name): name for name in np.asarray(classes).tolist()}
+    if text not in names:
+        raise SnapsError(f"'{option}' must be one of {shown(list(names))}, got {shown(text)}")
+    return names[text]
+
+
+def _check_named(named: Mapping[str, Sequence[str]], classes: Any) -> None:
+    for option, texts in named.items():
+        for text in texts:
+            class_of(text, classes, option)
 
 
 def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:

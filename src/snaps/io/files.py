@@ -71,22 +71,22 @@ def check_working_directory() -> None:
 
 def check_apart(outputs: Mapping[str, Any], inputs: Iterable[Path]) -> None:
     """Files to be written, by the option that names them, must be no inputs and not one another."""
-    places: dict[str, Path] = {}
-    wholes = [Path(os.path.realpath(path)) for path in inputs]
+    targets: dict[str, Path] = {}
+    sources = [Path(os.path.realpath(path)) for path in inputs]
     for name, path in outputs.items():
         target = _resolved(path)
-        for whole in wholes:
-            if target == whole or whole in target.parents or _same_file(target, whole):
+        for source in sources:
+            if source in target.parents or _same_file(target, source):
                 raise SnapsError(f"'{name}' must not be an input, got '{path}'")
-        for option, taken in places.items():
-            if target == taken or _same_file(target, taken):
+        for option, taken in targets.items():
+            if _same_file(target, taken):
                 raise SnapsError(f"'{name}' must not be the file of '{option}', got '{path}'")
-        places[name] = target
+        targets[name] = target
 
 
-def _same_file(one: Path, two: Path) -> bool:
+def _same_file(target: Path, other: Path) -> bool:
     try:
-        return os.path.samefile(one, two)
+        return target == other or os.path.samefile(target, other)
     except OSError:
         return False
 
@@ -103,23 +103,21 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         kept = _mode(target) if target.exists() else None
         with _named(target) if handle is None else _nameless(target, handle) as temporary:
-            usual = _make_private(temporary)
+            usual = _mode(temporary)  # to ask for the umask would be to change it, for all threads
+            temporary.chmod(0o600)
             yield temporary
             # A file that is replaced keeps its mode: what was private stays private.
             temporary.chmod(usual if kept is None else kept)
     except OSError as error:
-        raise SnapsError(f"cannot write '{path}': {_reason(error)}") from error
-
-
-def _reason(error: OSError) -> str:
-    """Why the system refused; Arrow wraps its words in others, but passes its number on."""
-    return os.strerror(error.errno) if error.errno else str(error)
+        # Arrow wraps the system's words in others, but passes its number on.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise SnapsError(f"cannot write '{path}': {reason}") from error
 
 
 @contextmanager
 def _named(target: Path) -> Iterator[Path]:
     """A file with a temporary name, which is renamed when the block succeeds."""
-    temporary = target.with_name(_hidden(target) + secrets.token_hex(4))
+    temporary = _temporary_name(target)
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
@@ -147,7 +145,7 @@ def _give_name(place: Path, target: Path, handle: int) -> None:
     try:
         _link(place, target, handle)
     except FileExistsError:  # no link replaces a file, but a rename does
-        temporary = target.with_name(_hidden(target) + secrets.token_hex(4))
+        temporary = _temporary_name(target)
         try:
             _link(place, temporary, handle)
             os.replace(temporary, target)
@@ -178,23 +176,13 @@ def _link(place: Path, name: Path, handle: int) -> None:
     os.link(place, name, src_dir_fd=handle, follow_symlinks=True)
 
 
-def _hidden(target: Path) -> str:
-    """How temporary names begin: short enough for any name that is itself allowed."""
-    return f".{target.name[:40]}."
+def _temporary_name(target: Path) -> Path:
+    """A hidden name in the same folder, short enough for any name that is itself allowed."""
+    return target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}")
 
 
 def _mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
-
-
-def _make_private(new: Path) -> int:
-    """Hide a new file until it is whole; return the mode that the system gave it.
-
-    To ask for the umask is to change it, for all threads: the system applies it by itself.
-    """
-    usual = _mode(new)
-    new.chmod(0o600)
-    return usual
 
 
 # -- archives ------------------------------------------------------------------------------------

@@ -196,14 +196,14 @@ def read_graph(files: GraphFiles, *, weighted: bool) -> tuple[dict[str, Any], An
 def read_features(root: Path, nodes: Columns, num_nodes: int) -> Any:
     """The features of a graph folder, from wherever they are; None if there are none."""
     present = [root / name for name in FEATURE_FILES if os.path.exists(root / name)]
-    places = [nodes.title("features")] if "features" in nodes else []
+    sources = [nodes.title("features")] if "features" in nodes else []
     named = [name for name in nodes.types if name.startswith(FEATURE)]
     if isinstance(nodes, CsvColumns) and named:
-        places.append(f"{nodes.file} columns '{FEATURE}<name>'")
-    places += [path.name for path in present]
-    if len(places) > 1:
-        raise SnapsError(f"'{root}' must have features in one place, got {' and '.join(places)}")
-    if not places:
+        sources.append(f"{nodes.file} columns '{FEATURE}<name>'")
+    sources += [path.name for path in present]
+    if len(sources) > 1:
+        raise SnapsError(f"'{root}' must have features in one place, got {' and '.join(sources)}")
+    if not sources:
         return None
     if not present:
         return nodes.numbers(named) if "features" not in nodes else nodes.lists("features")
