@@ -92,7 +92,9 @@ def calibrated(groups=None, **options):
     """The sets of 30 nodes of classes 0, 1 and 2."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # groups are small
-        return small.calibrated(snaps.SplitConformal(0.2, **options), groups=groups).predict_set()
+        return small.calibrated(
+            snaps.SplitConformal(**{"alpha": 0.2, **options}), groups=groups
+        ).predict_set()
 
 
 def test_what_is_promised_in_words():
@@ -100,7 +102,7 @@ def test_what_is_promised_in_words():
     assert one[0].startswith(
         "On average at most 20 % of all nodes are given the action of a class that is not"
     )
-    assert "Nothing is promised per class" in one[0]
+    assert one[1].startswith("Nothing is promised per class: class_conditional=True")
     assert one[-1].startswith("Not promised: the share of the nodes with an action that is right")
     each = calibrated(class_conditional=True)
     assert each.decide({0: "block", 1: "pass"}).promises[:3] == [
@@ -116,7 +118,20 @@ def test_what_is_promised_in_words():
     ]
     shared = calibrated().decide({0: "block", 1: "pass"}, otherwise="pass").promises
     assert "a class that is not theirs (other than 'pass')." in shared[0]
-    assert shared[1].startswith("Nothing is promised of 'pass'")
+    assert shared[2].startswith("Nothing is promised of 'pass'")
+    floors = calibrated(class_floor=0.7).decide({0: "block", 1: "pass"}).promises
+    assert floors[0].startswith("On average at most 20 % of all nodes are given the action")
+    assert floors[1] == "On average at most 30 % of the nodes of class 0 are given 'pass'."
+    assert len(floors) == 5 and floors[-1].startswith("Not promised")
+    few = calibrated(class_floor=0.95).decide({0: "block", 1: "pass"}).promises
+    assert few[1].startswith("Nothing is promised per class") and len(few) == 3
+    sure = calibrated(confidence=0.9).decide({0: "block"}).promises
+    assert sure[0].startswith("With 90 % confidence at most 20 % of all nodes")
+    rates = calibrated(alpha={0: 0.1, 1: 0.3, 2: 0.2}, class_conditional=True)
+    assert rates.decide({0: "block", 1: "pass"}).promises[:2] == [
+        "On average at most 10 % of the nodes of class 0 are given 'pass'.",
+        "On average at most 30 % of the nodes of class 1 are given 'block'.",
+    ]
     groups = calibrated(groups=np.arange(60) % 12).decide({0: "block"}).promises
     assert groups[0].startswith("On average at most 20 % of all nodes within each group are")
 

@@ -323,6 +323,25 @@ def test_thresholds_groups_and_alpha_play_no_part():
         same(each, lists[0])
 
 
+def test_labels_that_never_came_count_against_a_list():
+    graph, probs, labels, _, pool = linked(1)
+    plain, lacking = (
+        snaps.SplitConformal().calibrate(
+            graph, probs, labels, pool[:150], missing_labels=missing
+        ).select(0, fdr=0.2, nodes=pool[150:])
+        for missing in (0, 6)
+    )  # fmt: skip
+    np.testing.assert_allclose(lacking.p, (plain.p * 151 + 6) / 157)
+    assert len(lacking) < len(plain) and lacking.n_calib == 156
+    worst = brute_force(
+        plain.evidence,
+        np.concatenate([probs[pool[:150], 0], np.full(6, np.inf)]),
+        np.concatenate([labels[pool[:150]] != 0, np.ones(6, bool)]),
+        Fraction(1, 5),
+    )
+    np.testing.assert_array_equal(lacking.selected, worst[1])
+
+
 def test_logits_names_and_ids():
     graph, probs, labels, _, pool = linked(1)
     names = np.array(["ant", "bee", "cat"])

@@ -65,21 +65,27 @@ class Decisions:
     @property
     def promises(self) -> list[str]:
         """What is promised of the actions, and what is not, a sentence each."""
-        made = self.sets.promise
-        if made is None:
+        promise = self.sets.promise
+        if promise is None:
             return ["Nothing is promised: these sets do not come from predict_set."]
-        kind, rates = made
-        within = " within each group" if "group" in kind else ""
+        within = " within each group" if "group" in promise.kind else ""
+        often = "On average" if promise.confidence is None else _confident(promise.confidence)
         shared = self.otherwise in self.action_of.values()
-        if "class" in kind:
-            lines = self._by_class(rates, within)
-        else:
+        bounds: list[float | None] = promise.rates.tolist()
+        lines = []
+        if "class" not in promise.kind:
             aside = f" (other than '{self.otherwise}')" if shared else ""
-            lines = [
-                f"On average at most {_percent(rates[0])} of all nodes{within} are given the "
-                f"action of a class that is not theirs{aside}. Nothing is promised per class: "
+            lines.append(
+                f"{often} at most {_percent(promise.rates[0])} of all nodes{within} are given the "
+                f"action of a class that is not theirs{aside}."
+            )
+            bounds = [None if floor is None else 1 - floor for floor in promise.floors or ()]
+        lines += self._by_class(bounds, often, within)
+        if None in (bounds or [None]):
+            lines.append(
+                f"Nothing is promised {'for the other classes' if any(bounds) else 'per class'}: "
                 "class_conditional=True (--class-conditional) does that."
-            ]
+            )
         if shared:
             lines.append(
                 f"Nothing is promised of '{self.otherwise}', which all other sets are given too."
@@ -89,16 +95,16 @@ class Decisions:
         )
         return lines
 
-    def _by_class(self, rates: np.ndarray, within: str) -> list[str]:
-        """A bound on the wrong actions that the nodes of each class are given."""
+    def _by_class(self, bounds: list[float | None], often: str, within: str) -> list[str]:
+        """The wrong actions that the nodes of each class are given at most, where that is known."""
         lines = []
-        for code, name in enumerate(self.sets.classes.tolist()):
+        for code, bound in enumerate(bounds):
             harmless = {self.otherwise, self._codes.get(code)}
             wrong = [a for a in dict.fromkeys(self._codes.values()) if a not in harmless]
-            if wrong:
+            if wrong and bound is not None:
                 given = " or ".join(f"'{action}'" for action in wrong)
-                bound = f"On average at most {_percent(rates[code])} of the nodes of class {name}"
-                lines.append(f"{bound}{within} are given {given}.")
+                whose = f"the nodes of class {self.sets.classes[code]}{within}"
+                lines.append(f"{often} at most {_percent(bound)} of {whose} are given {given}.")
         return lines
 
     def __len__(self) -> int:
@@ -182,3 +188,7 @@ def _longest(codes: Mapping[int, str], otherwise: str) -> int:
 
 def _percent(rate: float) -> str:
     return f"{100 * float(rate):g} %"
+
+
+def _confident(confidence: float) -> str:
+    return f"With {_percent(confidence)} confidence"

@@ -7,7 +7,7 @@ import operator
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,18 @@ class _UnknownId(SnapsError, KeyError):
     __str__ = SnapsError.__str__  # KeyError's would put it in quotes
 
 
+class SetPromise(NamedTuple):
+    """What was asked for when sets were made."""
+
+    kind: str
+    """What has a coverage guarantee of its own: class, group, both, or calibration (all nodes)."""
+    rates: np.ndarray
+    """The miscoverage of each class (K,); all the same without rates per class."""
+    floors: list[float | None] | None = None
+    """The least coverage of each class with one threshold; None for a class without a floor."""
+    confidence: float | None = None
+
+
 class PredictionSets:
     """One set of labels per node.
 
@@ -79,8 +91,7 @@ class PredictionSets:
     array(['dog'], dtype='<U3')
     """
 
-    # If `predict_set` made them: what has a threshold of its own, and the miscoverage per class.
-    promise: tuple[str, np.ndarray] | None = None
+    promise: SetPromise | None = None  # if `predict_set` made them
 
     def __init__(
         self,

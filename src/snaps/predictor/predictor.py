@@ -36,7 +36,7 @@ from snaps.predictor.roles import Roles, mixed_seed, read_nodes
 from snaps.scoring.evidence import Keys
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import Context, FittedScorer, Scorer, Similar
-from snaps.sets import PredictionSets, trusted_sets
+from snaps.sets import PredictionSets, SetPromise, trusted_sets
 from snaps.similarity import SimilarityGraph
 
 # A class is reported as weak if so many tuning nodes show a coverage that far below 1 - alpha,
@@ -391,8 +391,13 @@ class Predictor:
             mask = self.calibration.contains(scores, level, codes, counts)
         ids = np.asarray(taken(inputs.graph.ids, positions))
         sets = trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
-        rates = np.full(inputs.num_classes, np.array(level, np.float64))
-        sets.promise = self.calibration.kind, rates
+        confidence = self.method.promise.confidence
+        sets.promise = SetPromise(
+            self.calibration.kind,
+            np.full(inputs.num_classes, np.array(level, np.float64)),
+            None if "class" in self.calibration.kind else self.promised("class"),
+            None if confidence is None else float(confidence),
+        )
         return sets
 
     def _p_values_at(self, positions: np.ndarray, smoothed: bool) -> np.ndarray:

@@ -50,7 +50,7 @@ class Selection:
     fdr : Fraction
         On average at most this share of the nodes selected is wrong.
     n_calib : int
-        Number of calibration nodes, n.
+        Number of calibration nodes, n; those whose labels are missing count as wrong.
     accepts : bool
         Whether it comes from `accept`.
 
@@ -245,15 +245,17 @@ def _selection(predictor: Predictor, rate: Fraction, nodes: Any, code: int | Non
         evidence, guess = label_evidence(inputs, predictor.scorer, both, code)
         n = len(calib)
         counts = wrong_counts(evidence[n:], evidence[:n], guess[:n] != roles.calib.labels)
+        # Calibration nodes whose labels never came count as wrong, with the strongest evidence.
+        counts, drawn = counts + roles.missing, n + roles.missing
         return Selection(
             nodes=wanted,
             ids=np.asarray(taken(inputs.graph.ids, wanted)),
             label=roles.classes[guess[n:]],
-            p=counts / (n + 1),
-            selected=benjamini_hochberg(counts, n, rate),
+            p=counts / (drawn + 1),
+            selected=benjamini_hochberg(counts, drawn, rate),
             evidence=evidence[n:],
             fdr=rate,
-            n_calib=n,
+            n_calib=drawn,
             accepts=code is None,
         )
 
