@@ -366,9 +366,8 @@ def _search_dense(
             share: np.ndarray, near: tuple[Any, ...] = (block, right), wanted: Any = wanted
         ) -> None:
             left = unit_rows(share, *arrays, norms, d)
-            if small and search_small(
-                share, left, *near, place[share], table, squares, rank, found
-            ):
+            here = share, left, near[0], near[1], place[share]
+            if small and search_small(*here, table, squares, rank, found):
                 return
             lists = new_lists(share, place[share], k, known[0], signed)
             rooms = new_rooms(len(share), d)

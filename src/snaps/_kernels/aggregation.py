@@ -53,7 +53,8 @@ def neighbour_mean(
     if exact and small:
         return _small_exact_mean(indptr, matrix.indices, table, own)
     share = _SHARE * n // max(numbers, 1) + 1
-    weights, ahead = matrix.data, _AHEAD
+    weights = matrix.data
+    ahead: int | None = _AHEAD
     if small:
         weights, table, ahead = weights.astype(np.float64), table.astype(np.float64), None
     flat = np.ascontiguousarray(table).reshape(-1)
@@ -67,7 +68,7 @@ def neighbour_mean(
 def _small_exact_mean(
     indptr: np.ndarray, indices: np.ndarray, table: np.ndarray, own: np.ndarray
 ) -> np.ndarray:
-    """The bits of `_exact_mean` without anything to compile: sums without rounding have no order."""
+    """The bits of `_exact_mean`, with nothing to compile: exact sums have no order."""
     table = table.astype(np.float64)
     coarse = (table + _TO_COARSE) - _TO_COARSE
     fine = (table - coarse + _TO_FINE) - _TO_FINE
