@@ -20,6 +20,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("snaps", deadline=None, max_examples=30, print_blob=True)
 settings.load_profile("snaps")
 
+# Nor is it said that something is compiled, by whichever test happens to be the first.
+os.environ["SNAPS_QUIET"] = "1"
+
 REPOSITORY = Path(__file__).resolve().parent
 
 # Modules that import pyspark have no doctests to collect without it.

@@ -12,6 +12,7 @@ import snaps
 from snaps import similarity
 from snaps._runtime.threads import limit_threads
 from snaps.graph import check_features
+from snaps.search import small
 from snaps.search.update import extend
 from snaps.similarity import similarity_graph
 
@@ -56,7 +57,8 @@ def equal(one, other):
 
 @pytest.fixture
 def both_paths(monkeypatch):
-    """Run a function on the sparse path and on the dense one."""
+    """Run a function on the sparse path and on the dense one, both compiled."""
+    monkeypatch.setattr(small, "MOST_NODES", -1)
 
     def run(function):
         out = []

@@ -303,23 +303,34 @@ def _search_sparse(
     among the rows.
     """
     from snaps._kernels.matrices import csr_parts
-    from snaps.search.sparse import invert, search_sparse, settle_offers
+    from snaps.search.sparse import search_sparse, settle_offers
 
-    (n, d), arrays, lock = table.shape, csr_parts(table), Lock()
+    n, arrays, lock = table.shape[0], csr_parts(table), Lock()
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     for block in blocks(candidates, min(width, SPARSE_ROWS)):
-        index = invert(block, *arrays, d)
+        index = _inverted(table[block])
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
         wanted = _limits(block, waiting, *neighbours)
         common = (*arrays, index, block, scales, wanted, squares, rank, *neighbours)
 
         def search(share: np.ndarray, common: tuple[Any, ...] = common) -> None:
             offers = search_sparse(share, *common)
-            if len(offers[0]):
+            if offers is not None:
                 with lock:
                     settle_offers(offers, squares, rank, *neighbours)
 
         in_blocks(search, rows, SHARE, advance, len(block))
+
+
+def _inverted(table: sp.csr_array) -> tuple[np.ndarray, ...]:
+    """The inverted index: per column which rows have it, in ascending order, and the values.
+
+    Row numbers are unsigned: numba tests signed ones for wrap-around, which makes the loop that
+    matters half as fast again.
+    """
+    index = table.tocsc()
+    rows = index.indices.astype(np.int32, copy=False).view(np.uint32)
+    return index.indptr.astype(np.int64), rows, index.data.astype(np.float64)
 
 
 def _search_dense(
@@ -334,13 +345,17 @@ def _search_dense(
 ) -> None:
     """The same by products of blocks of unit rows in float32."""
     from snaps._kernels.matrices import csr_parts
+    from snaps.search.small import MOST_NODES, ROWS, search_small
     from snaps.search.sparse import settle_offers, unit_rows
     from snaps.search.tiles import meet, new_lists, new_rooms, offer_dense, settle_lists
 
     (n, d), arrays, lock, k = table.shape, csr_parts(table), Lock(), neighbours[0].shape[1]
     known, signed = ((*arrays, squares), rank, neighbours), bool(arrays[2].min(initial=0) < 0)
     norms, place = np.sqrt(np.where(squares > 0, squares, 1.0)), np.full(n, -1)
-    for block in blocks(candidates, BLOCK_BYTES // (4 * d)):
+    width = BLOCK_BYTES // (4 * d)
+    alone = not (sp.issparse(table) or waiting[candidates].any() or neighbours[2][rows].any())
+    small = alone and len(candidates) <= min(width, MOST_NODES)
+    for block in blocks(candidates, width):
         place[block] = np.arange(len(block))
         right = unit_rows(block, *arrays, norms, d)
         wanted = _limits(block, waiting, *neighbours)
@@ -348,17 +363,22 @@ def _search_dense(
         def search(
             share: np.ndarray, others: tuple[Any, ...] = (block, right), wanted: Any = wanted
         ) -> None:
+            left = unit_rows(share, *arrays, norms, d)
+            here = share, left, others[0], others[1], place[share]
+            if small and search_small(*here, table, squares, rank, neighbours):
+                return
             lists = new_lists(share, place[share], k, known[0], signed)
-            left, rooms = unit_rows(share, *arrays, norms, d), new_rooms(len(share), d)
-            if len(wanted):
+            rooms = new_rooms(len(share), d)
+            if wanted is not None:
                 offers = offer_dense(share, left, *others, wanted, rooms[2], known, lists)
                 with lock:
                     settle_offers(offers, squares, rank, *neighbours)
             everyone = np.arange(len(share))
-            meet(everyone, share, left, *others, 0, len(others[0]), True, rooms, known, lists)
+            count = len(others[0])
+            meet.py_func(everyone, share, left, *others, 0, count, True, rooms, known, lists)
             settle_lists(share, others[0], rooms[2], known, lists)
 
-        in_blocks(search, rows, SHARE_DENSE, advance, len(block))
+        in_blocks(search, rows, ROWS if small else SHARE_DENSE, advance, len(block))
         place[block] = -1
 
 
@@ -368,10 +388,10 @@ def _limits(
     sims: np.ndarray,
     nodes: np.ndarray,
     counts: np.ndarray,
-) -> np.ndarray:
-    """The cosines that waiting candidates would be taken for; empty if none of them waits."""
+) -> np.ndarray | None:
+    """The cosines that waiting candidates would be taken for; None if none of them waits."""
     if not waiting[block].any():
-        return np.empty(0)
+        return None
     last = np.where(counts[block] == sims.shape[1], sims[block, -1], 0.0)
     return np.where(waiting[block], last, np.inf)
 

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._kernels.compiling import loop
+from snaps._kernels.compiling import helper, loop
 from snaps._kernels.prefetching import prefetch
 from snaps._runtime.memory import pieces
 from snaps._runtime.threads import in_shares
 
 _SHARE = 100_000  # numbers added up that are worth a thread
+_SMALL = (
+    2**21
+)  # numbers that are all taken in double precision: one loop to compile in place of four
 _AHEAD = 16  # neighbours whose rows are asked for before their turn
 _LINE = 64  # bytes that memory hands out at once
 # Exact sums have two parts, multiples of these. Up to a sum of 2^25 nothing is rounded away.
@@ -46,13 +49,35 @@ def neighbour_mean(
     first = rows.start or 0
     indptr = matrix.indptr[first : first + n + 1]
     numbers = max(int(indptr[-1]) - int(indptr[0]), n) * table.shape[1]
+    small = max(matrix.nnz * table.shape[1], table.size) <= _SMALL
+    if exact and small:
+        return _small_exact_mean(indptr, matrix.indices, table, own)
     share = _SHARE * n // max(numbers, 1) + 1
+    weights = matrix.data
+    ahead: int | None = _AHEAD
+    if small:
+        weights, table, ahead = weights.astype(np.float64), table.astype(np.float64), None
     flat = np.ascontiguousarray(table).reshape(-1)
     if exact:
         in_shares(_exact_mean, n, share, indptr, matrix.indices, flat, own, out)
     else:
-        in_shares(_neighbour_mean, n, share, indptr, matrix.indices, matrix.data, flat, own, out)
+        in_shares(_neighbour_mean, n, share, indptr, matrix.indices, weights, flat, own, out, ahead)
     return out
+
+
+def _small_exact_mean(
+    indptr: np.ndarray, indices: np.ndarray, table: np.ndarray, own: np.ndarray
+) -> np.ndarray:
+    """The bits of `_exact_mean`, with nothing to compile: exact sums have no order."""
+    table = table.astype(np.float64)
+    coarse = (table + _TO_COARSE) - _TO_COARSE
+    fine = (table - coarse + _TO_FINE) - _TO_FINE
+    entries = indices[indptr[0] : indptr[-1]]
+    links = sp.csr_array(
+        (np.ones(len(entries)), entries, indptr - indptr[0]), shape=(len(own), len(table))
+    )
+    counts = np.diff(indptr)[:, None]
+    return np.where(counts > 0, (links @ coarse + links @ fine) / np.maximum(counts, 1), own)
 
 
 def neighbour_mean_at(
@@ -84,8 +109,8 @@ def neighbour_mean_at(
 
 
 @loop
-def _neighbour_mean(first, last, indptr, indices, weights, table, own, out):
-    """Four neighbours at a time, added up in their order; others' rows are on their way."""
+def _neighbour_mean(first, last, indptr, indices, weights, table, own, out, ahead):
+    """Four neighbours at a time, added up in their order; rows `ahead` are on their way."""
     num_classes = np.uint64(out.shape[1])  # unsigned places spare the test for wrap-around
     sums = np.empty(out.shape[1])
     for i in range(first, last):
@@ -93,7 +118,8 @@ def _neighbour_mean(first, last, indptr, indices, weights, table, own, out):
         sums[:] = 0.0
         entry, stop = indptr[i], indptr[i + 1]
         while entry + 4 <= stop:
-            _ask(entry + _AHEAD, indptr[last], indices, table, num_classes)
+            if ahead is not None:
+                _ask(entry + ahead, indptr[last], indices, table, num_classes)
             one, two = np.float64(weights[entry]), np.float64(weights[entry + 1])
             three, four = np.float64(weights[entry + 2]), np.float64(weights[entry + 3])
             total = total + one + two + three + four
@@ -139,7 +165,7 @@ def _exact_mean(first, last, indptr, indices, table, own, out):
                 out[i, y] = own[i, y]
 
 
-@loop
+@helper
 def _sum_exactly(entry, stop, end, indices, table, coarse, fine):
     """Sum up rows of a flat table in multiples of COARSE and of FINE, four at a time as well."""
     num_classes = np.uint64(len(coarse))
@@ -171,7 +197,7 @@ def _sum_exactly(entry, stop, end, indices, table, coarse, fine):
         entry += 1
 
 
-@loop
+@helper
 def _ask(entry, end, indices, table, num_classes):
     """Ask for the rows of four neighbours, a line of memory at a time, if there are four."""
     line, last = np.uint64(_LINE // table.itemsize), num_classes - np.uint64(1)
@@ -192,7 +218,7 @@ def _ask(entry, end, indices, table, num_classes):
                 y += line
 
 
-@loop
+@helper
 def _rounded(value, shift):
     return (value + shift) - shift
 

@@ -9,6 +9,7 @@ from snaps._kernels.compiling import loop
 from snaps._runtime.threads import in_shares
 
 _SHARE = 10_000  # rows that are worth a thread
+_SMALL = 2**17  # edges that NumPy sorts: there is less to compile
 
 
 def link(
@@ -19,6 +20,10 @@ def link(
     `rank` is a permutation of the nodes.
     """
     n = len(rank)
+    order = np.empty(n, np.int32)
+    order[rank] = np.arange(n, dtype=np.int32)
+    if len(source) <= _SMALL:
+        return _link_few(source, target, rank, order, both_ways, self_loops)
     ends = np.zeros(n + 1, np.int64)
     _count(source, target, both_ways, self_loops, ends)
     indptr = np.cumsum(ends)
@@ -27,12 +32,30 @@ def link(
     _fill(source, target, rank, both_ways, self_loops, ends, indices)
     counts = np.empty(n, np.int64)
     in_shares(_sort_rows, n, _SHARE, indptr, indices, counts)
-    order = np.empty(n, np.int32)
-    order[rank] = np.arange(n, dtype=np.int32)
     size = _close_up(indptr, counts, order, indices)
     small = np.int32 if size <= np.iinfo(np.int32).max else np.int64
     ones = np.ones(size, np.float32)
     return sp.csr_array((ones, indices[:size], indptr.astype(small)), shape=(n, n))
+
+
+def _link_few(
+    source: np.ndarray,
+    target: np.ndarray,
+    rank: np.ndarray,
+    order: np.ndarray,
+    both_ways: bool,
+    self_loops: bool,
+) -> sp.csr_array:
+    """The same for few edges."""
+    n, source, target = len(rank), source.astype(np.int64), target.astype(np.int64)
+    if both_ways:
+        source, target = np.concatenate([source, target]), np.concatenate([target, source])
+    if not self_loops:
+        source, target = source[source != target], target[source != target]
+    row, column = np.divmod(np.unique(source * n + rank[target]), max(n, 1))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))]).astype(np.int32)
+    ones = np.ones(len(row), np.float32)
+    return sp.csr_array((ones, order[column], indptr), shape=(n, n))
 
 
 @loop

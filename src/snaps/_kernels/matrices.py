@@ -19,9 +19,28 @@ def csr_parts(table: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(0, n * d + 1, d), np.empty(0, np.uint32), table.reshape(-1)
 
 
-@loop
-def look(indptr, indices, num_columns):
+_SMALL = 2**18  # entries that are looked at by NumPy: there is less to compile
+
+
+def look(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> tuple[bool, bool, bool]:
     """Whether all indices lie within the matrix, any row lists a column twice, any one itself."""
+    if len(indices) > _SMALL:
+        return _look(indptr, indices, num_columns)
+    counts = np.diff(indptr)
+    if indptr[0] != 0 or indptr[-1] > len(indices) or counts.min(initial=0) < 0:
+        return False, False, False
+    rows, columns = np.repeat(np.arange(len(counts)), counts), indices[: indptr[-1]]
+    if columns.min(initial=0) < 0 or columns.max(initial=-1) >= num_columns:
+        return False, False, False
+    places = rows * num_columns + columns
+    if not (ascending := bool((places[1:] > places[:-1]).all())):
+        places = np.sort(places)
+    repeats = not ascending and bool((places[1:] == places[:-1]).any())
+    return True, repeats, bool((rows == columns).any())
+
+
+@loop
+def _look(indptr, indices, num_columns):
     repeats, diagonal, entry = False, False, 0
     if indptr[0] != 0 or indptr[-1] > len(indices):
         return False, repeats, diagonal

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from snaps._kernels.compiling import loop
+from snaps._kernels.compiling import helper
 
 
-@loop
+@helper
 def select(values, rank):
     """The rank-th smallest value (from 1 on), by quickselect; `values` are put in another order."""
     low, high, place = 0, len(values) - 1, rank - 1
@@ -35,43 +35,21 @@ def select(values, rank):
     return values[place]
 
 
-@loop
+@helper
 def descending(values):
-    """Positions from the largest value to the smallest; of equals in any order.
-
-    Insertion beats a heap on short rows.
-    """
-    n = len(values)
+    """Positions from the largest value to the smallest, by Shell's sort; of equals in any order."""
+    n, gap = len(values), 1
     order = np.empty(n, np.int64)
-    if n <= 32:
-        for i in range(n):
-            place = i
-            while place > 0 and values[order[place - 1]] < values[i]:
-                order[place] = order[place - 1]
-                place -= 1
-            order[place] = i
-        return order
+    while 3 * gap < n:
+        gap = 3 * gap + 1
     for i in range(n):
         order[i] = i
-    # A heap with the smallest on top; each top goes to the end.
-    start, size = n // 2, n
-    while size > 1:
-        if start > 0:
-            start -= 1
-        else:
-            size -= 1
-            held = order[size]
-            order[size] = order[0]
-            order[0] = held
-        root = start
-        while 2 * root + 1 < size:
-            child = 2 * root + 1
-            if child + 1 < size and values[order[child + 1]] < values[order[child]]:
-                child += 1
-            if not values[order[child]] < values[order[root]]:
-                break
-            held = order[root]
-            order[root] = order[child]
-            order[child] = held
-            root = child
+    while gap > 0:
+        for i in range(gap, n):
+            held, place = order[i], i
+            while place >= gap and values[order[place - gap]] < values[held]:
+                order[place] = order[place - gap]
+                place -= gap
+            order[place] = held
+        gap //= 3
     return order

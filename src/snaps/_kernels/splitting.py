@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from snaps._kernels.compiling import loop, njit
+from snaps._kernels.compiling import helper, loop, njit
 from snaps._kernels.sorting import select
 from snaps._runtime.randomness import GOLDEN as _GOLDEN
 from snaps._runtime.randomness import mix
@@ -14,7 +14,7 @@ _mix = njit(inline="always")(mix)
 _SHARE = 100_000  # numbers looked at that are worth a thread
 
 
-@loop
+@helper
 def order_statistic(values, rank):
     """The rank-th smallest value; a threshold's rank is high, so few values lie above it."""
     above = len(values) - rank + 1
@@ -35,13 +35,12 @@ def order_statistic(values, rank):
 def mixed_sizes(parts, labels, grid, rank, samples=None):
     """Number of labels below the own threshold (weights, samples), for each row of the grid.
 
-    A sample is a list of n nodes, with repetitions, in place of the nodes themselves, which are
-    counted faster.
+    A sample is a list of n nodes, with repetitions, in place of the nodes themselves.
     """
     num_parts, n, num_classes = parts.shape
     flat = np.ascontiguousarray(parts).reshape(num_parts, n * num_classes)
-    samples = np.empty((0, n), np.int64) if samples is None else samples
-    sizes = np.empty((len(grid), max(len(samples), 1)), np.int64)
+    samples = np.arange(n)[None] if samples is None else samples
+    sizes = np.empty((len(grid), len(samples)), np.int64)
     share = _SHARE // max(flat.size * sizes.shape[1], 1) + 1
     in_shares(_mixed_sizes, len(grid), share, flat, num_classes, labels, grid, rank, samples, sizes)
     return sizes
@@ -61,12 +60,6 @@ def _mixed_sizes(first, last, flat, num_classes, labels, grid, rank, samples, si
                     scores[entry] += weight * flat[part, entry]
         for i in range(n):
             own[i] = scores[i * num_classes + labels[i]]
-        if len(samples) == 0:
-            threshold = order_statistic(own, rank)
-            count = 0
-            for entry in range(n * num_classes):
-                count += scores[entry] <= threshold
-            sizes[g, 0] = count
         for b in range(len(samples)):
             for i in range(n):
                 drawn[i] = own[samples[b, i]]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from snaps._kernels.compiling import loop
+from snaps._kernels.compiling import helper, loop
 from snaps.search.sparse import invert, search_sparse
 from snaps.search.tiles import (
     ERROR,
@@ -118,7 +118,7 @@ def nearest_of_cells(first, scores, sizes, least, most):
     return counts, found
 
 
-@loop
+@helper
 def same_cell(own, start, most):
     """Where the run of rows with the same own cell ends that begins at `start`."""
     stop = start + 1
@@ -221,17 +221,17 @@ def meet_sparse(rows, own, coarse, width, members, edges, first_cells, reach, kn
                 look_up(rows[pairs[ends[c] : ends[c + 1]]], near, width, known)
 
 
-@loop
+@helper
 def look_up(rows, near, width, known):
     """Compare sparse rows with some candidates, in ascending order."""
     (ptr, cols, vals, squares), rank, (sims, nodes, counts) = known
     index, scales = invert(near, ptr, cols, vals, width), 1 / np.sqrt(squares[near])
     search_sparse(
-        rows, ptr, cols, vals, index, near, scales, np.empty(0), squares, rank, sims, nodes, counts
+        rows, ptr, cols, vals, index, near, scales, None, squares, rank, sims, nodes, counts
     )
 
 
-@loop
+@helper
 def cells_near(own, first_cells, scored, level):
     """Which cells are not too far from one cell, besides those that its rows meet first."""
     first_ptr, first_of = first_cells
@@ -247,7 +247,7 @@ def cells_near(own, first_cells, scored, level):
     return which[:count]
 
 
-@loop
+@helper
 def choose(first, coarse, own, first_cells, reach, bars):
     """Pairs of rows and cells to compare, for the rows from `first` on, until there are many.
 

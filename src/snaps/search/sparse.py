@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from snaps._kernels.compiling import loop, njit
-from snaps._runtime.randomness import GOLDEN as _GOLDEN
-from snaps._runtime.randomness import mix
-
-_mix = njit(inline="always")(mix)
+from snaps._kernels.compiling import helper, loop
+from snaps._runtime.memory import pieces
+from snaps._runtime.randomness import hashes
 
 STEP = 64  # candidates that one vectorised test rules out at a time
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
@@ -33,43 +31,56 @@ def no_neighbours(n, k):
     return np.empty((n, k)), np.empty((n, k), np.int32), np.zeros(n, np.int64)
 
 
-@loop
 def row_sizes(ptr, vals):
     """Squared norm, largest absolute value and number of entries of each row."""
     n = len(ptr) - 1
     squares, peaks, filled = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
-    for i in range(n):
+    _row_sizes(ptr, vals, squares, peaks, filled)
+    return squares, peaks, filled
+
+
+@loop
+def _row_sizes(ptr, vals, squares, peaks, filled):
+    for i in range(len(ptr) - 1):
         for p in range(ptr[i], ptr[i + 1]):
             value = np.float64(vals[p])
             squares[i] += value * value
             peaks[i] = max(peaks[i], abs(value))
             filled[i] += value != 0
-    return squares, peaks, filled
 
 
-@loop
 def row_words(rows, ptr, cols, vals):
     """A hash of each row's values: rows that are equal have the same."""
+    width = int(cols.max(initial=0)) + 1 if len(cols) else int(ptr[1] - ptr[0])
+    factors = hashes(0, np.arange(width), 0)
     words = np.empty(len(rows), np.uint64)
-    for r in range(len(rows)):
-        word, start = _GOLDEN, ptr[rows[r]]
-        for p in range(start, ptr[rows[r] + 1]):
-            value = np.float64(vals[p])
-            if value != 0:
-                column = np.uint64(cols[p] if len(cols) else p - start)
-                word = _mix((word ^ value.view(np.uint64)) + column * _GOLDEN)
-        words[r] = word
+    for some in pieces(len(rows), 40 * (int(ptr[-1]) // (len(ptr) - 1) + 1)):
+        entries, first = entries_of(rows[some], ptr)
+        values = vals[entries] + vals.dtype.type(0)  # negative zeros become zeros
+        bits = values.view(f"u{values.itemsize}").astype(np.uint64)
+        bits ^= bits >> np.uint64(32)
+        products = bits * (factors[cols[entries]] if len(cols) else np.resize(factors, len(bits)))
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(products)])
+        words[some] = np.diff(sums[first])
     return words
 
 
-@loop
+def entries_of(rows, ptr):
+    """Where the entries of some rows are, one row after the other; and where each row begins."""
+    sizes = ptr[rows + 1] - ptr[rows]
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    return np.arange(first[-1]) + np.repeat(ptr[rows] - first[:-1], sizes), first
+
+
 def unit_rows(rows, ptr, cols, vals, norms, width):
     """Some rows divided by their norms, dense, in float32."""
+    if not len(cols):
+        table = vals.reshape(-1, width)[rows]
+        return np.divide(table, norms[rows, None], dtype=np.float64).astype(np.float32)
+    entries, first = entries_of(rows, ptr)
+    owner = np.repeat(np.arange(len(rows)), np.diff(first))
     unit = np.zeros((len(rows), width), np.float32)
-    for r in range(len(rows)):
-        start, norm = ptr[rows[r]], norms[rows[r]]
-        for p in range(start, ptr[rows[r] + 1]):
-            unit[r, cols[p] if len(cols) else p - start] = vals[p] / norm
+    unit[owner, cols[entries]] = vals[entries] / norms[rows[owner]]
     return unit
 
 
@@ -96,7 +107,7 @@ def invert(rows, ptr, cols, vals, width):
     return index_ptr, index_rows, index_vals
 
 
-@loop
+@helper
 def place_of(node, near):
     """Where a node stands among candidates in order, or their number if it is none of them.
 
@@ -112,11 +123,12 @@ def place_of(node, near):
     return low if low < len(near) and near[low] == node else len(near)
 
 
-@loop
+@helper
 def lower_bound(approx, k, low):
     """What at least k of these exceed, or `low`: close to the k-th largest, far sooner."""
     lanes = 8 * k
-    tops = np.full(lanes, -2, np.float32)
+    tops = np.empty(lanes, np.float32)
+    tops[:] = -2
     for start in range(0, len(approx), lanes):
         part = approx[start : start + lanes]
         for lane in range(len(part)):
@@ -138,7 +150,7 @@ def lower_bound(approx, k, low):
     return bound
 
 
-@loop
+@helper
 def shortlist(approx, k, low, error, places):
     """Write the places that may hold one of the k largest above `low`; return how many."""
     limit, count = np.float32(max(low, lower_bound(approx, k, low) - 2 * error)), 0
@@ -154,13 +166,13 @@ def shortlist(approx, k, low, error, places):
     return count
 
 
-@loop
+@helper
 def no_offers(most):
     """Room for so many offers; memory that none is written to is never taken."""
     return np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
 
 
-@loop
+@helper
 def takers(approx, wanted, low, error, places):
     """Write the places whose own lists may take the row, if above `low`; return how many."""
     count = 0
@@ -176,38 +188,28 @@ def takers(approx, wanted, low, error, places):
     return count
 
 
-@loop
+@helper
 def settle(i, found, who, dots, squares, rank, sims, nodes, counts):
     """Merge `found` candidates into i's list of the best; of equals the lower rank comes first."""
     k = sims.shape[1]
-    step = max(STEP, k)
-    values, names = np.empty(k + step), np.empty(k + step, np.int64)
-    ranks = np.empty(k + step, np.int64)
-    c = 0
-    while c < found:
-        size = counts[i]
-        for b in range(size):
-            values[b], names[b], ranks[b] = sims[i, b], nodes[i, b], rank[nodes[i, b]]
-        low, last = (values[k - 1], ranks[k - 1]) if size == k else (0.0, 0)
-        enough = low * low * squares[i] * (1 - 1e-12)
-        while c < found and size < k + step:
-            # One division of exact squares: equal cosines of whole numbers come out equal.
-            dot, j = dots[c], who[c]
-            if dot > 0 and dot * dot >= enough * squares[j]:
-                value = min(np.sqrt(dot * dot / (squares[i] * squares[j])), 1.0)
-                values[size], names[size], ranks[size] = value, j, rank[j]
-                # A candidate behind the last of a full list stays behind.
-                size += value >= TINY and (value > low or (value == low and rank[j] < last))
-            c += 1
-        # Everyone's place by counting: no branch to mispredict, as sorting would have.
-        for b in range(size if size > counts[i] else 0):
-            place = 0
-            for other in range(size):
-                ahead = (values[other] == values[b]) & (ranks[other] < ranks[b])
-                place += ahead | (values[other] > values[b])
+    for c in range(found):
+        # One division of exact squares: equal cosines of whole numbers come out equal.
+        dot, j, place = dots[c], who[c], counts[i]
+        if dot <= 0:
+            continue
+        value = min(np.sqrt(dot * dot / (squares[i] * squares[j])), 1.0)
+        if value < TINY:
+            continue
+        while place > 0:
+            ahead = sims[i, place - 1]
+            if ahead > value or (ahead == value and rank[nodes[i, place - 1]] < rank[j]):
+                break
             if place < k:
-                sims[i, place], nodes[i, place] = values[b], names[b]
-        counts[i] = min(size, k)
+                sims[i, place], nodes[i, place] = ahead, nodes[i, place - 1]
+            place -= 1
+        if place < k:
+            sims[i, place], nodes[i, place] = value, j
+            counts[i] = min(counts[i] + 1, k)
 
 
 @loop
@@ -219,7 +221,7 @@ def settle_offers(offers, squares, rank, sims, nodes, counts):
         settle(whom[c], 1, who[one], dots[one], squares, rank, sims, nodes, counts)
 
 
-@loop
+@helper
 def add_up(row, index, dots):
     """Add to `dots` the products of a row (its columns and values) with all candidates."""
     (cols, vals), (index_ptr, index_rows, index_vals) = row, index
@@ -229,7 +231,7 @@ def add_up(row, index, dots):
             dots[index_rows[q]] += value * index_vals[q]
 
 
-@loop
+@helper
 def add_up_few(row, index, dots, met):
     """The same, with a list of who was met; return its length.
 
@@ -251,14 +253,16 @@ def add_up_few(row, index, dots, met):
 def search_sparse(
     rows, ptr, cols, vals, index, near, scales, wanted, squares, rank, sims, nodes, counts
 ):
-    """Compare `rows` with the candidates `near`, given as an inverted index; return offers.
+    """Compare `rows` with the candidates `near`, given as an inverted index.
 
-    `scales` holds the inverse norms of `near`, zero for a row of zeros.
+    `scales` holds the inverse norms of `near`, zero for a row of zeros. Return offers to those
+    that are `wanted`; without any (None), what makes offers is not even compiled.
     """
     m, k = len(near), sims.shape[1]
     dots, approx, places = np.zeros(m + 1), np.empty(m, np.float32), np.empty(m + 1, np.int64)
     met, who, products = np.empty(m + 1, np.uint32), np.empty(m, np.int64), np.empty(m)
-    limits, offers, made = np.empty(len(wanted)), no_offers(len(rows) * len(wanted)), 0
+    if wanted is not None:
+        limits, offers, made = np.empty(m), no_offers(len(rows) * m), 0
     for i in rows:
         row, steps = (cols[ptr[i] : ptr[i + 1]], vals[ptr[i] : ptr[i + 1]]), 0
         for col in row[0]:
@@ -268,37 +272,37 @@ def search_sparse(
         scale = 1 / np.sqrt(squares[i])
         low = sims[i, k - 1] - 2 * UNIT if counts[i] == k else 0.0
         itself = place_of(i, near)
-        few = FEW * steps < m
+        few, count = FEW * steps < m, m
         if few:
             count = add_up_few(row, index, dots, met)
             dots[itself] = 0
             for c in range(count):
                 j = met[c]
-                who[c], products[c], dots[j] = near[j], dots[j], 0
+                products[c], dots[j] = dots[j], 0
                 approx[c] = products[c] * scale * scales[j]
-            if len(wanted):
-                for c in range(count):
-                    limits[c] = wanted[met[c]]
-            asked = who, products, limits[: min(count, len(wanted))]
         else:
-            count = m
             add_up(row, index, dots)
             dots[itself] = 0
             for j in range(m):
-                approx[j] = dots[j] * scale * scales[j]
-            asked = near, dots, wanted
-        found = takers(approx, asked[2], 0.0, 2 * UNIT, places)
-        for c in range(found):
-            place, at = places[c], made + c
-            offers[0][at], offers[1][at], offers[2][at] = asked[0][place], i, asked[1][place]
-        made += found
+                products[j] = dots[j]
+                approx[j] = products[j] * scale * scales[j]
+            dots[:] = 0
+        if wanted is not None:
+            for c in range(count):
+                limits[c] = wanted[met[c] if few else c]
+            found = takers(approx, limits[:count], 0.0, 2 * UNIT, places)
+            for c in range(found):
+                place = places[c]
+                offers[0][made] = near[met[place] if few else place]
+                offers[1][made], offers[2][made] = i, products[place]
+                made += 1
         found = shortlist(approx[:count], k, low, 2 * UNIT, places)
         for c in range(found):
-            who[c], products[c] = asked[0][places[c]], asked[1][places[c]]
+            place = places[c]
+            who[c], products[c] = near[met[place] if few else place], products[place]
         settle(i, found, who, products, squares, rank, sims, nodes, counts)
-        if not few:
-            dots[:] = 0
-    return offers[0][:made], offers[1][:made], offers[2][:made]
+    if wanted is not None:
+        return offers[0][:made], offers[1][:made], offers[2][:made]
 
 
 @loop

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from snaps._kernels.compiling import loop
+from snaps._kernels.compiling import helper, loop
 from snaps.search.sparse import lower_bound, no_offers, settle, takers
 
 UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
@@ -43,13 +43,13 @@ def new_lists(rows, itself, k, table, signed):
     return entries, integers, numbers
 
 
-@loop
+@helper
 def as_bits(limit):
     """A limit as a bar."""
     return np.int64(np.float32(limit).view(np.int32)) if limit >= 0 else np.int64(-1)
 
 
-@loop
+@helper
 def exceeded(q, k, enough, lists):
     """The highest bits that k entries of a list exceed, or bits that at most `enough` do."""
     entries, integers, _ = lists
@@ -69,13 +69,13 @@ def exceeded(q, k, enough, lists):
     return low
 
 
-@loop
+@helper
 def kth_of_list(q, k, lists):
     """The k-th largest product on a list of at least k."""
     return np.float64(np.int32(exceeded(q, k, 0, lists) + 1).view(np.float32))
 
 
-@loop
+@helper
 def thin_out(q, k, lists):
     """Drop from a list all that cannot be among its k largest."""
     entries, integers, numbers = lists
@@ -132,7 +132,7 @@ def collect(tile, whose, first, k, lists, done):
     return through
 
 
-@loop
+@helper
 def dot_products(row, table, who, dots):
     """Products of a dense row with some rows, each added up in the order of the columns."""
     ptr, cols, vals, _ = table
@@ -154,7 +154,7 @@ def dot_products(row, table, who, dots):
         dots[c] = total
 
 
-@loop
+@helper
 def spread(i, row, table, there):
     """Write row i into a dense row, or zeros in its place."""
     ptr, cols, vals, _ = table
@@ -163,7 +163,7 @@ def spread(i, row, table, there):
         row[cols[p] if len(cols) else p - start] = vals[p] if there else 0
 
 
-@loop
+@helper
 def settle_list(q, i, near, row, known, lists):
     """Compare row i with all on its list q, exactly; the list is empty afterwards."""
     entries, integers, _ = lists
@@ -174,7 +174,7 @@ def settle_list(q, i, near, row, known, lists):
     compare(q, i, who, row, known, lists)
 
 
-@loop
+@helper
 def compare(q, i, who, row, known, lists):
     """Compare row i with some candidates properly, and raise the bar of its list q."""
     table, rank, (sims, nodes, counts) = known
@@ -227,7 +227,7 @@ def compare_rest(which, whose, rows, bits, done, first, near, row, known, lists)
             compare(q, i, who[:count], row, known, lists)
 
 
-@loop
+@helper
 def unit_doubles(who, row, table):
     """Unit rows in float64; `row` is a row of zeros."""
     out = np.empty((len(who), len(row)))
