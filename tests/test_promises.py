@@ -310,7 +310,7 @@ def test_a_floor_for_groups_needs_groups():
     assert told == "'groups' must be given with group_floor, got None"
     cp = snaps.SplitConformal(class_conditional=True)
     told = complaint(cp.calibrate, *given, groups=world.groups, group_floor=0.8)
-    assert told == "'group_floor' must be left out with class_conditional=True, got 0.8"
+    assert told.startswith("'group_floor' must be left out with class_conditional=True")
 
 
 def test_classes_without_a_floor_are_named():

@@ -194,7 +194,7 @@ def _coverage(summary: dict[str, Any]) -> list[str]:
         low, high = summary["coverage_interval"]
         where = "" if summary["inside"] else "OUTSIDE what is "
         line += f" ({where}expected: between {low:.4f} and {high:.4f})"
-    if summary["upper_binds"] is False:
+    if summary["upper_binds"] is False and summary["tied"]:
         line += f"; {summary['tied']:.1%} of the calibration scores tie, which adds coverage"
     lines = [line]
     if weakest := summary["weakest_class"]:

@@ -69,7 +69,7 @@ class Estimator:
         )
         if promise.class_floor is not None and by_class:
             raise SnapsError(
-                "'class_floor' must be left out with class_conditional=True, "
+                "'class_floor' must be left out with class_conditional=True (--class-conditional), "
                 f"got {plainly(self.class_floor)}"
             )
         name = type(self).__name__

@@ -94,7 +94,7 @@ class Method:
             raise SnapsError("'groups' must be given with group_floor, got None")
         if self.class_conditional:
             raise SnapsError(
-                "'group_floor' must be left out with class_conditional=True, "
+                "'group_floor' must be left out with class_conditional=True (--class-conditional), "
                 f"got {plainly(group_floor)}"
             )
         return replace(self, promise=replace(self.promise, group_floor=floor))
