@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ settings.load_profile("snaps")
 os.environ["SNAPS_QUIET"] = "1"
 
 REPOSITORY = Path(__file__).resolve().parent
+
+# Modules that import pyspark have no doctests to collect without it.
+collect_ignore_glob = [] if find_spec("pyspark") else ["src/snaps/spark/_*.py"]
 
 
 def data_dir() -> Path:

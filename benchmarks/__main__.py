@@ -47,7 +47,8 @@ def put(title: str, text: str) -> None:
     head = HEAD.format(cores=os.cpu_count(), machine=platform.machine())
     sections = {"": head}
     if PAGE.exists():
-        _, *old = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+        head, *old = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+        sections[""] = head.rstrip() + "\n"  # with a sentence about each group of tables
         sections |= {part.partition("\n")[0]: f"## {part}".rstrip() + "\n" for part in old}
     sections[title] = f"## {title}\n\n{text}"
     PAGE.write_text("\n".join(sections.values()))

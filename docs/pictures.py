@@ -62,29 +62,36 @@ def draw_scores(subject: Subject) -> None:
                     known_nodes=np.concatenate([subject.train, subject.valid]),
                 )  # fmt: skip
                 sets = cp.predict_set(test)
-                told = (
+                values = (
                     snaps.metrics.size(sets),
                     100 * snaps.metrics.singleton_hit(sets, subject.labels),
                     100 * snaps.metrics.empty(sets),
                     100 * snaps.metrics.sscv(sets, subject.labels, ALPHA),
                 )
-                rows.append(told)
+                rows.append(values)
             found[method, name] = np.mean(rows, axis=0)
             print(f"{method:12} {name:5}", *(f"{value:6.2f}" for value in found[method, name]))
+    _plot_scores(found)
+
+
+def _plot_scores(found: dict[tuple[str, str], np.ndarray]) -> None:
     figure, axes = panels(1, 4, 2.9, 3.0)
     titles = ("labels per set", "exactly the truth, %", "empty sets, %", "worst gap by set size, %")
     for place, (axis, title) in enumerate(zip(axes[0], titles, strict=True)):
         for line, method in enumerate(METHODS):
             values = [found[method, name][place] for name in SCORES]
-            axis.plot(list(SCORES), values, label=method, **style(line) | {"linestyle": ":"})
+            across = np.arange(len(SCORES)) + 0.27 * (line - 1)
+            axis.bar(across, values, 0.25, label=method, color=style(line)["color"])
+        axis.set_xticks(range(len(SCORES)), list(SCORES))
         label(axis, title, "", "")
         axis.set_ylim(bottom=0)
-    axes[0][0].legend(frameon=False, fontsize=8.5)
+    axes[0][0].set_ylim(top=1.35 * max(values[0] for values in found.values()))
+    axes[0][0].legend(frameon=False, fontsize=8.5, loc="upper left")
     _save(figure, "scores")
 
 
 def draw_coverage(subject: Subject) -> None:
-    """Coverage over splits beside its law, for three numbers of calibration nodes."""
+    """Coverage over splits and its exact distribution, for three numbers of calibration nodes."""
     figure, axes = panels(1, 3, 3.8, 2.9)
     method = snaps.SplitConformal(ALPHA, score=snaps.APS())
     for axis, calib in zip(axes[0], (50, 200, 1000), strict=True):
@@ -92,30 +99,45 @@ def draw_coverage(subject: Subject) -> None:
             method, subject.graph, subject.probs, subject.labels, subject.pool, calib, 5000
         )
         test, rank = len(subject.pool) - calib, int(np.ceil((1 - ALPHA) * (calib + 1)))
-        law = stats.betabinom(test, rank, calib + 1 - rank)
-        low, high = law.ppf([0.005, 0.995]) / test
+        exact = stats.betabinom(test, rank, calib + 1 - rank)
+        low, high = exact.ppf([0.005, 0.995]) / test
         inside = np.mean((splits["coverage"] >= low) & (splits["coverage"] <= high))
         print(
-            f"n = {calib}: mean {splits['coverage'].mean():.4f}, law {law.mean() / test:.4f},",
+            f"n = {calib}: mean {splits['coverage'].mean():.4f},",
+            f"expected {exact.mean() / test:.4f},",
             end=" ",
         )
-        print(f"99 % of the law from {low:.3f} to {high:.3f}, {inside:.3f} of 5,000 splits inside")
+        print(f"99 % expected from {low:.3f} to {high:.3f}, {inside:.3f} of 5,000 splits inside")
         width = max(1, round((high - low) * test / 40))
-        edges = (np.arange(int(law.ppf(1e-5)), int(law.ppf(1 - 1e-5)) + width, width) - 0.5) / test
+        edges = (
+            np.arange(int(exact.ppf(1e-5)), int(exact.ppf(1 - 1e-5)) + width, width) - 0.5
+        ) / test
         axis.hist(splits["coverage"], edges, density=True, color="#56B4E9", label="5,000 splits")
         middle = (edges[1:] + edges[:-1]) / 2
-        mass = np.diff(law.cdf(edges * test)) / np.diff(edges)
-        axis.plot(middle, mass, color="#000000", linewidth=1.3, label="the law")
+        mass = np.diff(exact.cdf(edges * test)) / np.diff(edges)
+        axis.plot(middle, mass, color="#000000", linewidth=1.3, label="Beta-binomial")
         axis.axvline(1 - ALPHA, color="#D55E00", linewidth=1, linestyle="--", label="0.9 asked for")
-        label(axis, f"{calib} calibration nodes", "coverage of one split", "")
+        label(axis, f"{calib} calibration nodes", "coverage of one split", "share of splits")
         axis.set_xlim(0.76, 1.0)
         axis.set_yticks([])
     axes[0][0].legend(frameon=False, fontsize=8.5, loc="upper left")
     _save(figure, "coverage")
 
 
+def draw_labels() -> None:
+    """How many labels, and a watch in which misses become more frequent after 150 labels."""
+    _save(snaps.plan(ALPHA, within=0.03, nodes=2600).plot(), "plan")
+    random = np.random.default_rng(1).random(400)
+    hits = random > np.where(np.arange(400) < 150, ALPHA, 2.5 * ALPHA)
+    watch = snaps.Watch.start(n=300, rank=271, alarm=0.01)
+    for begin in range(0, 400, 50):
+        watch = watch.count(range(begin, begin + 50), hits[begin : begin + 50])
+    _save(watch.plot(), "watch")
+
+
 def take_shots() -> None:
-    """The report of a graph made for it: the first screen, and a node in the explorer."""
+    """A report of the demo's graph: the first screen, and a node with links in the explorer."""
+    import pyarrow.parquet as pq
     from selenium import webdriver
 
     from snaps.cli import main
@@ -125,12 +147,19 @@ def take_shots() -> None:
         options.add_argument(option)
     driver = webdriver.Chrome(options=options)
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            main(["demo", "--out", f"{folder}/demo"])
-        except SystemExit as ended:
-            assert not ended.code
-        address = (Path(folder) / "demo" / "report.html").as_uri()
-        for name, place, height in (("report", "", 1000), ("explorer", "#node=23", 1100)):
+        page, sets = f"{folder}/report.html", f"{folder}/sets.parquet"
+        given = [f"{folder}/demo/graph", "--method", "pooled", "--out"]
+        for command in (["demo", "--out", f"{folder}/demo"], ["report", *given, page],
+                        ["predict", *given, sets]):  # fmt: skip
+            try:
+                main(command)
+            except SystemExit as ended:
+                assert not ended.code
+        links = np.bincount(pq.read_table(f"{folder}/demo/graph/edges.parquet")["src"].to_numpy())
+        rows = pq.read_table(sets).to_pylist()
+        node = next(row["id"] for row in rows if row["size"] == 2 and links[int(row["id"])] >= 4)
+        address = Path(page).as_uri()
+        for name, place, height in (("report", "", 1000), ("explorer", f"#node={node}", 1100)):
             driver.set_window_size(1200, height)
             driver.get("about:blank")
             driver.get(address + place)
@@ -155,3 +184,4 @@ if __name__ == "__main__":
         given = Subject()
         draw_coverage(given)
         draw_scores(given)
+        draw_labels()

@@ -38,8 +38,8 @@ for name, method, first in (
     ("with similar images", snaps.images.EmbeddedSNAPS(alpha=0.05), out.features),
 ):
     method.calibrate(first, logits, out.labels, calibration, logits=True)
-    told = method.evaluate(out.labels, test)
-    print(f"{name}: {told['size']:.2f} labels per set, {told['coverage']:.3f} covered")
+    found = method.evaluate(out.labels, test)
+    print(f"{name}: {found['size']:.2f} labels per set, {found['coverage']:.3f} covered")
 
 sets = method.predict_set(test)
 print(sets)

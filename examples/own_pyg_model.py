@@ -25,7 +25,7 @@ class Sage(torch.nn.Module):
         return self.second(torch.relu(self.first(x, edge_index)), edge_index)
 
 
-# A made graph stands in for yours.
+# A synthetic graph stands in for yours.
 made = make_graph(3000, 5, degree=4, num_features=300, signal=1.3, seed=2)
 source, target = made.graph.adjacency.tocoo().coords
 data = Data(
@@ -40,8 +40,8 @@ training, validation, calibration, test = order.split([200, 200, 600, 2000])
 graph = snaps.Graph.from_pyg(data)
 model = Sage(data.num_features, 5)
 logits = train(model, graph, data.y, training, validation, max_epochs=100).logits
-cp = snaps.SNAPS(alpha=0.1).calibrate(
-    graph, logits, data.y, calibration, tune_nodes=validation, logits=True
+cp = snaps.Pooled(alpha=0.05).calibrate(
+    graph, logits, data.y, calibration, known_nodes=torch.cat([training, validation]), logits=True
 )
 
 print(cp.predict_set(test))

@@ -4,12 +4,14 @@ The Python blocks of a page share one namespace and one folder; the lines of an 
 there as commands. A `text` block is all that the block before it prints, warnings included: the
 words must agree, line breaks don't count, and numbers may differ as they do between machines.
 With SNAPS_REFRESH=1 the text blocks are written anew instead. `console` blocks set things up (pip,
-make) and are not run.
+make) and are not run, nor are `bibtex` blocks. A block in an HTML comment is run and not shown:
+stand-ins for the reader's data.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shlex
@@ -28,13 +30,17 @@ from snaps.cli import main
 REPOSITORY = Path(__file__).parents[1]
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + DOCS
+NOT_RUN = ("text", "console", "bibtex")
 NEEDS = {
+    "README.md": "torch_geometric",
     "own_model.md": "torch_geometric",
+    "cora.md": "torch_geometric",
+    "minibatch.md": "torch_geometric",
     "images.md": "torch",
     "reproducing.md": "torch",
     "spark.md": "pyspark",
 }
-REAL_DATA = {"reproducing.md"}
+REAL_DATA = {"reproducing.md", "cora.md", "heterophily.md", "answers.md"}
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOK = re.compile(r"^took .* of memory\n", re.MULTILINE)  # differs from run to run
@@ -45,7 +51,7 @@ def blocks(text):
     """Kind, first line, code, and the block of text that follows, if one does, of what runs."""
     found = list(BLOCK.finditer(text))
     for block, after in zip_longest(found, found[1:]):
-        if block[1] not in ("text", "console"):
+        if block[1] not in NOT_RUN:
             line = text.count("\n", 0, block.start()) + 1
             yield block[1], line, block[2], after if after and after[1] == "text" else None
 
@@ -161,15 +167,108 @@ def build(source, target):
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
-def test_the_site_is_built_without_warnings_and_opens_from_disk(tmp_path):
-    done = build(REPOSITORY / "docs", tmp_path)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The pages, built once."""
+    folder = tmp_path_factory.mktemp("site")
+    done = build(REPOSITORY / "docs", folder)
     assert done.returncode == 0, done.stderr
-    pages = list(tmp_path.glob("*.html"))
-    assert {page.stem for page in pages} >= {page.stem for page in DOCS}
+    return folder
+
+
+def test_the_site_is_built_without_warnings_and_opens_from_disk(site):
+    pages = list(site.rglob("*.html"))
+    assert {page.stem for page in pages} >= {page.stem for page in DOCS} | {"sample-report"}
     loaded = re.compile(r"<(?:script|img|source)[^>]* src=\"([^\"]+)|<link[^>]* href=\"([^\"]+)")
     for page in pages:
         for found in loaded.findall(page.read_text()):
             assert "://" not in "".join(found), f"{page.name} loads {found}"
+
+
+def test_the_reference_lists_attributes_links_names_and_sources(site):
+    text = (site / "reference" / "SNAPS.html").read_text()
+    shown = re.sub(r"<[^>]+>", "", text)
+    assert "weights_: (lam, mu)" in shown
+    for name in ("threshold_", "scores_", "score_", "calib_nodes_", "tune_nodes_", "classes_"):
+        assert f'<span class="pre">{name}</span>' in text, name
+    assert "[source]" in shown and "../_modules/snaps/estimators.html" in text
+    assert "numpy.org/doc/stable" in (site / "api.html").read_text()
+    assert 'href="reference/Pooled.html#snaps.Pooled"' in (site / "start.html").read_text()
+
+
+def test_the_tutorial_shows_the_notebook_with_its_outputs(site):
+    text = (site / "tutorial.html").read_text()
+    assert text.count("data:image/png;base64") == 3
+    assert "labels per set" in text and "minutes per paper" in text
+
+
+class Search:
+    """The site's own search: pages that have all words of a query."""
+
+    def __init__(self, folder):
+        text = (folder / "searchindex.js").read_text()
+        index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+        self.names, self.tables = index["docnames"], (index["terms"], index["titleterms"])
+
+    def __call__(self, query):
+        from snowballstemmer import stemmer
+
+        stem = stemmer("english").stemWord
+        found = set(range(len(self.names)))
+        for word in re.findall(r"\w+", query.lower()):
+            places = [table.get(stem(word), []) for table in self.tables]
+            found &= {n for each in places for n in ([each] if isinstance(each, int) else each)}
+        return {self.names[n] for n in found}
+
+
+FOUND = {  # what newcomers search for, and a page that must answer
+    "drift": "production",
+    "uncertainty": "index",
+    "transductive": "concepts",
+    "imbalanced": "imbalanced",
+    "mini batch": "minibatch",
+    "heterophily": "heterophily",
+    "GPU": "install",
+    "multi label": "faq",
+    "Windows": "install",
+    "imbalanced classes": "faq",
+    "many calibration nodes": "faq",
+    "graph larger memory": "scale",
+    "tuned calibration nodes valid": "faq",
+    "cite": "references",
+    "CUDA tensors": "own_model",
+    "time stamps": "faq",
+    "edges whole graphs regression": "faq",
+    "good alpha": "faq",
+    "calibration set": "glossary",
+    "isolated node": "groups",
+    "synthetic graph": "start",
+    "bibtex": "references",
+}
+
+
+@pytest.mark.parametrize("query", FOUND)
+def test_search_finds_what_newcomers_ask_for(site, query):
+    assert FOUND[query] in Search(site)(query)
+
+
+def test_search_does_not_find_what_is_not_there(site):
+    assert not Search(site)("calibration flugelhorn")
+
+
+def test_every_warning_is_on_the_troubleshooting_page():
+    """Each call of `warn` has three words in a row that the page has too."""
+    page = " ".join((REPOSITORY / "docs" / "faq.md").read_text().split())
+    seen = 0
+    for path in (REPOSITORY / "src" / "snaps").rglob("*.py"):
+        for call in re.findall(r"\bwarn\(\s*(f?\".*?)\n? *\)\n", path.read_text(), re.DOTALL):
+            text = re.sub(r"\"\s*f?\"", "", call)
+            words = re.split(r"\{[^}]*\}|\"", text)
+            runs = [part.split() for part in words]
+            triples = {" ".join(run[i : i + 3]) for run in runs for i in range(len(run) - 2)}
+            assert any(triple in page for triple in triples), f"{path.name}: {text}"
+            seen += 1
+    assert seen >= 12
 
 
 def test_broken_links_break_the_build(tmp_path):

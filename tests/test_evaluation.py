@@ -36,6 +36,9 @@ def test_what_evaluate_says():
         "n_tune": 15,
         "class_coverage": {y: pytest.approx(hits[LABELS[TEST] == y].mean()) for y in range(3)},
         "group_coverage": None,
+        "class_promise": None,
+        "group_promise": None,
+        "confidence": None,
     }
     assert isinstance(told, dict) and dict(told) == told
 

@@ -14,7 +14,8 @@ import pytest
 
 import snaps
 
-PAGE = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = "\n".join(path.read_text() for path in sorted((DOCS / "reference").glob("*.md")))
 MODULES = (
     "metrics",
     "images",

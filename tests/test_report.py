@@ -97,7 +97,7 @@ def facts(cp, labels, nodes, monkeypatch, tmp_path):
     """The numbers behind a report."""
     seen = []
     monkeypatch.setattr(
-        "snaps.report.page.gather", lambda subject: seen.append(gather(subject)) or seen[0]
+        "snaps.report.gather", lambda subject: seen.append(gather(subject)) or seen[0]
     )
     cp.report(tmp_path / "r.html", labels, nodes)
     return seen[0]

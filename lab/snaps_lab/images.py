@@ -10,7 +10,7 @@ import torch
 
 from snaps._checks import check_labels, check_probs, shown, to_numpy
 from snaps.errors import SnapsError
-from snaps.images._outputs import Outputs
+from snaps.images import Outputs
 
 
 def extract(model: Any, loader: Iterable[Any], layer: Any = None, device: Any = "cpu") -> Outputs:

@@ -270,7 +270,7 @@ def test_averages_stand_beside_those_of_the_same_graphs():
 
 def test_every_far_cell_of_the_page_is_listed_and_counted():
     """In all tables with the paper's sizes; without CoraFull."""
-    lines, seen = PAGE.read_text().splitlines(), 0
+    summaries, seen = PAGE.read_text().splitlines(), 0
     folder = PAGE.parent / "results"
     for source in sorted(folder.glob("*.json")):
         found = json.loads(source.read_text())
@@ -284,21 +284,20 @@ def test_every_far_cell_of_the_page_is_listed_and_counted():
             for row in rows
             if abs(row["size_nonempty"] - row["paper_size"]) > 2 * row["size_nonempty_se"] + 0.005
         ]
-        start = next(i for i, line in enumerate(lines) if line.startswith(f"## {found['table']}: "))
+        lines = (PAGE.parent / "tables" / f"{found['table']}.md").read_text().splitlines()
         mine = "As the authors: " * found["settings"]["as_authors"] + "More than two errors"
-        [line] = [each for each in lines[start : start + 40] if each.startswith(f"- {mine}")]
+        [line] = [each for each in lines if each.startswith(f"- {mine}")]
         assert f": {len(far)} of {len(rows)} cells" in line and line.count("; ") >= len(far) - 1
         for row in far:
             assert f"{row['method']} at {row['alpha']:g} {distances.difference(row):+.1%}" in line
-        summary = next(each for each in lines if each.startswith(f"| [{found['table']}: "))
+        summary = next(each for each in summaries if each.startswith(f"| [{found['table']}: "))
         assert f"| {len(rows) - len(far)} of {len(rows)} |" in summary
         seen += len(far)
     assert seen > 100
 
 
-def test_numbers_of_the_page_are_those_of_the_files():
-    """Every cell of every table on the page, made anew from the committed JSON."""
-    page = PAGE.read_text()
+def test_numbers_of_the_pages_are_those_of_the_files():
+    """Every line of every table, made again from the committed JSON; `python docs/tables.py`."""
     folder, seen = PAGE.parent / "results", 0
     for source in sorted(folder.glob("*.json")):
         found = json.loads(source.read_text())
@@ -307,16 +306,18 @@ def test_numbers_of_the_page_are_those_of_the_files():
         theirs = folder / f"{source.stem}-as-authors.json"
         if theirs.exists():
             found["theirs"] = json.loads(theirs.read_text())
-        text = render.markdown(found, "results")
-        start = page.index(text.splitlines()[0])
-        stop = page.find("\n## ", start + 1)
-        assert page[start : None if stop < 0 else stop].strip() == text.strip(), source.name
+        page = (PAGE.parent / "tables" / f"{found['table']}.md").read_text().splitlines()
+        heading, *lines = render.markdown(found, "../results").splitlines()
+        assert page[0] == heading.removeprefix("#"), source.name
+        assert not set(lines) - set(page), source.name
+        table = [line for line in lines if line.startswith("|")]
+        start = len(page) - page[::-1].index(table[0]) - 1
+        assert page[start : start + len(table)] == table, source.name
         seen += len(found["rows"])
     assert seen > 1000
 
 
-def test_links_of_the_summary_lead_to_headings():
-    page = PAGE.read_text()
-    headings = {render.anchor(line[3:]) for line in page.splitlines() if line.startswith("## ")}
-    links = re.findall(r"\]\(#([^)]+)\)", page)
-    assert len(links) > 20 and set(links) <= headings
+def test_the_summary_links_to_every_table():
+    links = re.findall(r"\]\((tables/[\w.-]+\.md)\)", PAGE.read_text())
+    tables = {f"tables/{path.name}" for path in (PAGE.parent / "tables").glob("*.md")}
+    assert len(links) > 20 and set(links) == tables

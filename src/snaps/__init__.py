@@ -17,9 +17,12 @@ from snaps.errors import SnapsError, SnapsWarning
 if TYPE_CHECKING:
     from snaps import datasets, images, metrics, models, spark
     from snaps.advisor import advise
+    from snaps.conformal.planning import plan
+    from snaps.conformal.watching import Watch
     from snaps.estimators import DAPS, SNAPS, Pooled, SplitConformal
     from snaps.graph import Graph
     from snaps.predictor.loading import load
+    from snaps.predictor.selection import Selection
     from snaps.scores import APS, RAPS, SAPS, THR, Score
     from snaps.sets import PredictionSets
     from snaps.similarity import similarity_graph
@@ -36,10 +39,12 @@ __all__ = [
     "SAPS",
     "SNAPS",
     "Score",
+    "Selection",
     "SnapsError",
     "SnapsWarning",
     "SplitConformal",
     "THR",
+    "Watch",
     "__version__",
     "advise",
     "datasets",
@@ -48,30 +53,28 @@ __all__ = [
     "load",
     "metrics",
     "models",
+    "plan",
     "similarity_graph",
     "spark",
     "structural_features",
 ]
 
 # Imported when first asked for: the command line starts at once.
-_HOMES = {
-    "APS": "scores",
-    "DAPS": "estimators",
-    "Graph": "graph",
-    "Pooled": "estimators",
-    "PredictionSets": "sets",
-    "RAPS": "scores",
-    "SAPS": "scores",
-    "SNAPS": "estimators",
-    "Score": "scores",
-    "SplitConformal": "estimators",
-    "THR": "scores",
-    "advise": "advisor",
-    "evaluate_splits": "splits",
-    "load": "predictor.loading",
-    "similarity_graph": "similarity",
-    "structural_features": "structure",
+_NAMES = {
+    "advisor": ("advise",),
+    "conformal.planning": ("plan",),
+    "conformal.watching": ("Watch",),
+    "estimators": ("DAPS", "Pooled", "SNAPS", "SplitConformal"),
+    "graph": ("Graph",),
+    "predictor.loading": ("load",),
+    "predictor.selection": ("Selection",),
+    "scores": ("APS", "RAPS", "SAPS", "Score", "THR"),
+    "sets": ("PredictionSets",),
+    "similarity": ("similarity_graph",),
+    "splits": ("evaluate_splits",),
+    "structure": ("structural_features",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -63,9 +63,8 @@ def print_table(
         for i in part:
             width = min(widths[i], narrow[i] + spare)
             spare -= width - narrow[i]
-            justify: Literal["left", "right"] = "right"
-            if i < names or columns[i][0] in texts:
-                justify = "left"
+            left = i < names or columns[i][0] in texts
+            justify: Literal["left", "right"] = "left" if left else "right"
             table.add_column(Text(columns[i][0]), justify=justify, width=width, overflow="fold")
         for row in range(len(rows)):
             style = "bold" if row < len(bold) and bold[row] else None
@@ -83,11 +82,8 @@ def _least_width(name: str, *cells: str) -> int:
     from rich.cells import cell_len
 
     def width(text: str, longest: int) -> int:
-        return (
-            max([cell_len(word) for word in text.split()], default=0)
-            if cell_len(text) > longest
-            else cell_len(text)
-        )
+        words = text.split() if cell_len(text) > longest else [text]
+        return max(map(cell_len, words), default=0)
 
     return max(width(name, 0), *(width(cell, _LONGEST_CELL) for cell in cells), 0)
 

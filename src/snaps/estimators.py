@@ -31,14 +31,21 @@ class SplitConformal(Estimator):
 
     Parameters
     ----------
-    alpha : float
-        Miscoverage: sets contain the true label with probability at least 1 - alpha.
+    alpha : float, or mapping from class to float
+        Miscoverage: sets contain the true label with probability at least 1 - alpha. With
+        ``class_conditional`` also a mapping from classes to such levels.
     score : Score
         `snaps.APS()`, `snaps.RAPS()`, `snaps.SAPS()`, `snaps.THR()` or your own.
     seed : int
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
         One threshold per class, so that the guarantee holds within each class; the sets grow.
+    class_floor : float, optional
+        A least coverage for every class with enough calibration nodes, next to 1 - alpha on
+        average; both are exact. Not with ``class_conditional``.
+    confidence : float, optional
+        Reach the coverage with this probability in the one draw of calibration nodes there is,
+        instead of on average over draws.
 
     Attributes
     ----------
@@ -71,13 +78,19 @@ class DAPS(Estimator):
 
     Parameters
     ----------
-    alpha : float
+    alpha : float, or mapping from class to float
     score : Score
     weight : float, "tune" or "minimum"
         mu, the weight of the linked nodes. "tune" and "minimum" try 0, 0.05, ..., 0.95 on the
         tuning nodes; see `SNAPS`.
     seed : int
     class_conditional : bool
+    class_floor : float, optional
+        A least coverage for every class with enough calibration nodes, next to 1 - alpha on
+        average; both are exact. Not with ``class_conditional``.
+    confidence : float, optional
+        Reach the coverage with this probability in the one draw of calibration nodes there is,
+        instead of on average over draws.
 
     Attributes
     ----------
@@ -125,8 +138,9 @@ class SNAPS(Estimator):
 
     Parameters
     ----------
-    alpha : float
-        Miscoverage: sets contain the true label with probability at least 1 - alpha.
+    alpha : float, or mapping from class to float
+        Miscoverage: sets contain the true label with probability at least 1 - alpha. With
+        ``class_conditional`` also a mapping from classes to such levels.
     score : Score
         The basic score S.
     k : int
@@ -146,6 +160,12 @@ class SNAPS(Estimator):
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
         One threshold per class, so that the guarantee holds within each class; the sets grow.
+    class_floor : float, optional
+        A least coverage for every class with enough calibration nodes, next to 1 - alpha on
+        average; both are exact. Not with ``class_conditional``.
+    confidence : float, optional
+        Reach the coverage with this probability in the one draw of calibration nodes there is,
+        instead of on average over draws.
 
     Attributes
     ----------
@@ -203,8 +223,9 @@ class Pooled(Estimator):
 
     Parameters
     ----------
-    alpha : float
-        Miscoverage: sets contain the true label with probability at least 1 - alpha.
+    alpha : float, or mapping from class to float
+        Miscoverage: sets contain the true label with probability at least 1 - alpha. With
+        ``class_conditional`` also a mapping from classes to such levels.
     score : Score
         Of the pooled probabilities. `THR` gives the smallest sets; `APS` sets whose size says
         more about how hard a node is.
@@ -226,6 +247,12 @@ class Pooled(Estimator):
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
         One threshold per class, so that the guarantee holds within each class; the sets grow.
+    class_floor : float, optional
+        A least coverage for every class with enough calibration nodes, next to 1 - alpha on
+        average; both are exact. Not with ``class_conditional``.
+    confidence : float, optional
+        Reach the coverage with this probability in the one draw of calibration nodes there is,
+        instead of on average over draws.
 
     Attributes
     ----------

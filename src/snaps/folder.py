@@ -41,7 +41,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import scipy.sparse as sp
+from pyarrow import types
 
 from snaps._checks import check_path, shown, to_numpy
 from snaps._checks.classes import check_classes, encode_labels, plain_labels
@@ -138,11 +141,8 @@ class Folder:
         >>> read_folder("pair").tuning_and_known()
         (array([1]), array([0]))
         """
-        tune = None
-        for role in ("tune",) if evidence else ("tune", "valid"):
-            nodes = self._labelled(role)
-            if nodes.size and tune is None:
-                tune = nodes
+        roles = ("tune",) if evidence else ("tune", "valid")
+        tune = next((nodes for role in roles if (nodes := self._labelled(role)).size), None)
         known = self._labelled("train", "valid")
         return tune, known if tune is None else np.setdiff1d(known, tune)
 
@@ -204,6 +204,17 @@ def read_files(
     return Folder(graph, probs, labels, classes, roles, others, tuple(texts), nodes.file)
 
 
+def read_states(nodes: Columns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids and roles of the nodes of an opened folder, and whose label is known; nothing else."""
+    ids = check_ids(nodes.ids("id"), nodes.title("id"))
+    labels, missing = _labels(nodes, len(ids))
+    named = [name.removeprefix(PREFIX) for name in nodes.types if name.startswith(PREFIX)]
+    unknown: Any = "" if labels.dtype.kind == "U" else -1
+    if str(unknown) not in named:
+        missing = missing | (labels == unknown)
+    return ids, _roles(nodes, len(ids)), ~missing
+
+
 def write_folder(
     folder: str | os.PathLike[str],
     graph: Graph,
@@ -237,8 +248,6 @@ def write_folder(
     >>> sorted(os.listdir("pair"))
     ['edges.parquet', 'nodes.parquet']
     """
-    import pyarrow as pa
-
     root = check_path(folder, "folder")
     for name in CSV_FILES:
         if os.path.exists(root / name):
@@ -257,13 +266,11 @@ def write_folder(
     if table.dtype.itemsize > 8 or not table.dtype.isnative:  # which Arrow does not know
         table = table.astype(np.float64)
     nodes: dict[str, Any] = {"id": pa.array(graph.ids)}
-    labels, roles = (
-        None if value is None else align(value, graph, name, partial=True)
-        for name, value in (("labels", labels), ("roles", roles))
-    )
+    labels = None if labels is None else align(labels, graph, "labels", partial=True)
+    roles = None if roles is None else align(roles, graph, "roles", partial=True)
     names, label = _label_column(labels, n, table.shape[1], classes)
     if names is None:
-        nodes["probs"] = _list_array(table)
+        nodes["probs"] = list_array(table)
     else:
         for column, name in enumerate(names.tolist()):
             nodes[f"{PREFIX}{name}"] = pa.array(table[:, column])
@@ -272,9 +279,8 @@ def write_folder(
     if roles is not None:
         nodes["role"] = _role_column(roles, n)
     if isinstance(graph.features, np.ndarray):
-        nodes["features"] = _list_array(graph.features)
-    links = graph.adjacency if graph.directed else sp.triu(graph.adjacency)
-    coo = links.tocoo()
+        nodes["features"] = list_array(graph.features)
+    coo = (graph.adjacency if graph.directed else sp.triu(graph.adjacency)).tocoo()
     source, target = coo.coords
     edges: dict[str, Any] = {"src": graph.ids[source], "dst": graph.ids[target]}
     if graph.weighted:
@@ -284,9 +290,6 @@ def write_folder(
 
 def _write(root: Path, nodes: dict[str, Any], edges: dict[str, Any], features: Any) -> None:
     """Write all files, then give them their names: a full disk leaves the old folder as it was."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -327,9 +330,8 @@ def _mark(tables: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _list_array(table: np.ndarray) -> Any:
-    import pyarrow as pa
-
+def list_array(table: np.ndarray) -> Any:
+    """The rows of a table as an Arrow array of lists."""
     offsets = np.arange(len(table) + 1, dtype=np.int64) * table.shape[1]
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(table.reshape(-1)))
 
@@ -338,16 +340,14 @@ def _label_column(
     labels: Any, num_nodes: int, num_classes: int, classes: Any
 ) -> tuple[np.ndarray | None, Any]:
     """Names of the classes unless they are 0, ..., K - 1 by default, and the column of labels."""
-    import pyarrow as pa
-
     names = None if classes is None else check_classes(classes, num_classes)
     codes = np.full(num_nodes, -1)
     if labels is not None:
-        codes, found = encode_labels(
+        codes, columns = encode_labels(
             labels, num_nodes=num_nodes, num_classes=num_classes, classes=names
         )
-        if names is None and not np.array_equal(found, np.arange(num_classes)):
-            names = found
+        if names is None and not np.array_equal(columns, np.arange(num_classes)):
+            names = columns
     # Of classes such as "0" and "1" only a column of labels shows that they are strings.
     if labels is None and (names is None or names.dtype.kind != "U"):
         return names, None
@@ -356,8 +356,6 @@ def _label_column(
 
 
 def _role_column(roles: Any, num_nodes: int) -> Any:
-    import pyarrow as pa
-
     names = check_ids(roles, "'roles'", unique=False)
     if len(names) != num_nodes:
         raise SnapsError(f"'roles' must have one entry a node ({num_nodes}), got {len(names)}")
@@ -374,8 +372,6 @@ def _labels(nodes: Columns, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def label_values(column: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
     """An Arrow column of labels as integers or strings, and where there is none."""
-    import pyarrow.types as types
-
     kind, num_nodes = column.type, len(column)
     if types.is_null(kind):
         return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
@@ -395,13 +391,12 @@ def _mark_unknown(
 ) -> np.ndarray:
     """Write -1 or "" where a label is unknown, and hold the others against the classes."""
     unknown: Any = "" if labels.dtype.kind == "U" else -1
-    if classes is not None:
-        if missing.any() and not missing.all() and unknown in classes.tolist():
-            row = int(np.flatnonzero(missing)[0])
-            raise SnapsError(
-                f"{nodes.title('label')} must not be null where {shown(unknown)} is a class, "
-                f"got null in row {row}"
-            )
+    ambiguous = classes is not None and unknown in classes.tolist()
+    if ambiguous and missing.any() and not missing.all():
+        raise SnapsError(
+            f"{nodes.title('label')} must not be null where {shown(unknown)} is a class, "
+            f"got null in row {int(missing.argmax())}"
+        )
     labels = np.asarray(filled(labels))
     labels[missing] = unknown
     if classes is not None:
@@ -427,8 +422,6 @@ def check_agreement(classes: Any, columns: Sequence[Any]) -> None:
 
 
 def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
-    import pyarrow.types as types
-
     kind = nodes.types.get("role")
     if kind is None or types.is_null(kind):
         return np.full(num_nodes, "", "U5")
@@ -441,10 +434,9 @@ def _roles(nodes: Columns, num_nodes: int) -> np.ndarray:
 
 
 def _check_roles(roles: np.ndarray, name: str) -> None:
-    bad = ~np.isin(roles, ("", *ROLES))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
+    bad = np.flatnonzero(~np.isin(roles, ("", *ROLES)))
+    if bad.size:
         raise SnapsError(
             f"{name} must be one of {', '.join(ROLES)} or empty, "
-            f"got {shown(roles[row].item())} in row {row}"
+            f"got {shown(roles[bad[0]].item())} in row {bad[0]}"
         )

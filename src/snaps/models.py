@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from snaps._checks import (
     check_integer,
@@ -25,7 +26,7 @@ from snaps.graph import Graph
 # Entries of a temporary array, which bound the memory of the work that goes in parts.
 _ENTRIES = 1 << 25
 # Up to so many classes, and the number of nodes, labels alone may say how many there are.
-MOST_UNTOLD = 1000
+_MOST_UNNAMED = 1000
 
 Features: TypeAlias = Any  # ndarray or csr_array; the latter has no type stubs
 
@@ -97,7 +98,7 @@ def smoothed_regression(
     if num_classes is None:
         known = to_numpy(labels, "labels")
         num_classes = max(2, int(known.max(initial=0)) + 1) if known.dtype.kind in "iu" else 2
-        if num_classes > max(MOST_UNTOLD, graph.num_nodes):
+        if num_classes > max(_MOST_UNNAMED, graph.num_nodes):
             raise SnapsError(
                 f"'labels' must be classes from 0 on, got {num_classes - 1}: pass num_classes= if "
                 "there are so many"
@@ -114,8 +115,7 @@ def smoothed_regression(
     logits = _product(graph.features, weights)
     for _ in range(hops):
         logits = operator @ logits
-    logits += bias
-    return _softmax(logits)
+    return softmax(logits + bias, axis=1)
 
 
 # --- Smoothing ---------------------------------------------------------------------------------
@@ -144,9 +144,7 @@ def _smoothed_rows(
         return features[nodes]
     walks = _count_walks(operator, hops)[nodes]
     width = features.nnz / features.shape[0] if sp.issparse(features) else features.shape[1]
-    gather = walks.sum() * (1 + width)
-    spread = hops * operator.nnz * features.shape[1]
-    if gather <= spread:
+    if walks.sum() * (1 + width) <= hops * operator.nnz * features.shape[1]:
         return _gathered(operator, features, nodes, hops, walks)
     return _spread(operator, features, nodes, hops)
 
@@ -221,15 +219,10 @@ def _fit(
         # as many unknowns a class as there are training nodes, not features.
         basis, triangle = np.linalg.qr(inputs.T)
         inputs = triangle.T
-    found = minimize(
-        _loss,
-        np.zeros((inputs.shape[1] + 1) * num_classes),
-        args=(inputs, targets, weight_decay),
-        method="L-BFGS-B",
-        jac=True,
-        options={"maxiter": max_iter},
-    )
-    solution = found.x.reshape(-1, num_classes)
+    start = np.zeros((inputs.shape[1] + 1) * num_classes)
+    arguments, options = (inputs, targets, weight_decay), {"maxiter": max_iter}
+    best = minimize(_loss, start, arguments, method="L-BFGS-B", jac=True, options=options)
+    solution = best.x.reshape(-1, num_classes)
     weights = solution[:-1] if basis is None else basis @ solution[:-1]
     return weights / length, solution[-1]
 
@@ -256,10 +249,3 @@ def _loss(
     gradient[:-1] += inputs.T @ probs / count
     gradient[-1] += probs.mean(axis=0)
     return float(value), gradient.ravel()
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    logits -= logits.max(axis=1, keepdims=True)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(axis=1, keepdims=True)
-    return logits

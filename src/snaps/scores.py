@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from snaps._checks import as_array, check_flag, check_integer, check_number, shown
-from snaps._runtime.randomness import uniforms
+from snaps._runtime.randomness import Keys, uniforms
 from snaps.conformal.rank import enough, exact_rank
 from snaps.errors import SnapsError, warn
 from snaps.scoring.evidence import Evidence
@@ -252,7 +252,7 @@ def check_score(score: Score, name: str = "score") -> Score:
 
 
 def score_table(
-    score: Score, probs: np.ndarray, keys: np.ndarray | None = None, seed: int = 0
+    score: Score, probs: np.ndarray, keys: Keys | None = None, seed: int = 0
 ) -> np.ndarray:
     """Score every node and label, some rows at a time so that draws never fill the memory."""
     keys = np.arange(len(probs), dtype=np.uint64) if keys is None else keys
@@ -265,7 +265,7 @@ def score_table(
     return out
 
 
-def _block(score: Score, probs: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
+def _block(score: Score, probs: np.ndarray, keys: Keys, seed: int) -> np.ndarray:
     """What a score gives for some rows: finite numbers of the shape of `probs`."""
     if score.randomized:
         draws = uniforms(seed, keys, probs.shape[1])

@@ -7,7 +7,7 @@ import operator
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from snaps.errors import SnapsError, require
 from snaps.graph import MOST_NODES
 from snaps.io.files import check_writable
 
+if TYPE_CHECKING:
+    from snaps.decisions import Decisions
+
 _FORMATS = (".parquet", ".csv", ".jsonl")
 _FEW = 6  # classes that are shown by name
 
@@ -40,6 +43,18 @@ class _UnknownId(SnapsError, KeyError):
     """An id that no set has; a KeyError too, as Python expects of what is looked up by name."""
 
     __str__ = SnapsError.__str__  # KeyError's would put it in quotes
+
+
+class SetPromise(NamedTuple):
+    """What was asked for when sets were made."""
+
+    kind: str
+    """What has a coverage guarantee of its own: class, group, both, or calibration (all nodes)."""
+    rates: np.ndarray
+    """The miscoverage of each class (K,); all the same without rates per class."""
+    floors: list[float | None] | None = None
+    """The least coverage of each class with one threshold; None for a class without a floor."""
+    confidence: float | None = None
 
 
 class PredictionSets:
@@ -76,6 +91,8 @@ class PredictionSets:
     array(['dog'], dtype='<U3')
     """
 
+    promise: SetPromise | None = None  # if `predict_set` made them
+
     def __init__(
         self,
         mask: Any,
@@ -110,7 +127,7 @@ class PredictionSets:
         num_classes = self.mask.shape[1]
         default = np.arange(num_classes)
         self.classes = default if classes is None else check_classes(classes, num_classes)
-        self.metadata = _check_metadata(metadata)
+        self.metadata = check_metadata(metadata)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -194,7 +211,7 @@ class PredictionSets:
         return places[locate(self.ids[places], wanted, "'sets[...]'")]
 
     def _some(self, places: np.ndarray) -> PredictionSets:
-        return trusted_sets(
+        some = trusted_sets(
             self.mask[places],
             self.nodes[places],
             self.ids[places],
@@ -202,6 +219,37 @@ class PredictionSets:
             self.classes,
             dict(self.metadata),
         )
+        some.promise = self.promise
+        return some
+
+    def decide(self, actions: Mapping[Any, str], otherwise: str = "review") -> Decisions:
+        """Turn sets into actions: that of the class where a set has a single label.
+
+        Sets that are empty, have several labels, or a label without an action, get `otherwise`.
+        With class thresholds (``class_conditional=True``) at most a share alpha of the nodes of a
+        class are given the action of another class. With one threshold at most a share alpha of
+        all nodes are, and nothing is promised per class.
+
+        Parameters
+        ----------
+        actions : mapping from class to str
+        otherwise : str
+
+        Returns
+        -------
+        Decisions
+            A column, with counts and the promises in words.
+
+        Examples
+        --------
+        >>> mask = np.array([[True, False], [True, True], [False, True]])
+        >>> sets = PredictionSets(mask, ids=["ann", "bob", "eve"], classes=["fraud", "honest"])
+        >>> sets.decide({"fraud": "block", "honest": "pass"})
+        Decisions(1 block, 1 pass, 1 review)
+        """
+        from snaps.decisions import Decisions
+
+        return Decisions(self, actions, otherwise)
 
     def __repr__(self) -> str:
         size = f"{self.sizes.mean():.2f}" if len(self) else "nan"
@@ -247,7 +295,7 @@ class PredictionSets:
         """
         from snaps.io.writers import write_sets
 
-        write_sets(self, path, ".parquet", _check_metadata(metadata))
+        write_sets(self, path, ".parquet", check_metadata(metadata))
 
     def write(
         self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
@@ -284,7 +332,7 @@ class PredictionSets:
         """
         from snaps.io.writers import write_sets
 
-        write_sets(self, path, check_output(path), _check_metadata(metadata))
+        write_sets(self, path, check_output(path), check_metadata(metadata))
 
 
 def trusted_sets(
@@ -338,7 +386,8 @@ def check_output(path: str | os.PathLike[str], name: str = "path") -> str:
     return suffix
 
 
-def _check_metadata(metadata: Any) -> dict[str, str]:
+def check_metadata(metadata: Any) -> dict[str, str]:
+    """Strings by strings that can be written; none by default."""
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping) or not all(

@@ -21,6 +21,7 @@ from snaps._checks import (
     check_search,
     check_seed,
     plainly,
+    refuse_repeated,
     to_numpy,
 )
 from snaps._checks.features import check_features
@@ -32,7 +33,6 @@ from snaps.errors import SnapsError
 
 Table = Any  # ndarray or csr_array
 
-METHODS = ("auto", "exact", "approximate")
 # Measured: one step through an inverted index takes as long as this many multiplications of a
 # dense product.
 STEP_COST = 40.0
@@ -141,25 +141,25 @@ def similarity_graph(
     method, recall = check_search(method, recall, candidates)
     show, seed = check_flag(progress, "progress"), check_seed(seed)
     keys = np.arange(n) if ids is None else _check_ids(ids, n)
-    near = _check_candidates(candidates, keys, seed)
+    allowed = _check_candidates(candidates, keys, seed)
     chosen = None if rows is None else check_nodes(rows, "rows", num_nodes=n)
     asked = np.arange(n) if chosen is None else chosen
     table, squares, search = prepare(table)
-    rank, found = ranks(keys), no_neighbours(n, k)
-    near = _without_twins(near, table, rank, k)
+    rank, lists = ranks(keys), no_neighbours(n, k)
+    allowed = _without_twins(allowed, table, rank, k)
     if _pick(method, candidates, table) == "approximate" and recall < 1:
         from snaps.search.approximate import search_cells
 
         words = hashes(seed, node_keys(keys), CELL_STREAM)
         with track(show, f"similarity (approximate, recall {recall:g})", len(asked)) as advance:
             measured = search_cells(
-                table, asked, near, squares, rank, words, recall, search, found, advance
+                table, asked, allowed, squares, rank, words, recall, search, lists, advance
             )
         if measured is not None:
-            return assemble(found, chosen, "approximate", measured)
-    with track(show, "similarity (exact)", len(asked) * len(near)) as advance:
-        search(table, asked, near, np.zeros(n, bool), squares, rank, found, advance)
-    return assemble(found, chosen)
+            return assemble(lists, chosen, "approximate", measured)
+    with track(show, "similarity (exact)", len(asked) * len(allowed)) as advance:
+        search(table, asked, allowed, np.zeros(n, bool), squares, rank, lists, advance)
+    return assemble(lists, chosen)
 
 
 def _check_candidates(candidates: Any, keys: np.ndarray, seed: int) -> np.ndarray:
@@ -174,6 +174,7 @@ def _check_candidates(candidates: Any, keys: np.ndarray, seed: int) -> np.ndarra
 
 
 def check_k(k: Any, n: int) -> int:
+    """A number of neighbours that so many nodes can have."""
     k = check_integer(k, "k", low=1)
     if k >= n:
         raise SnapsError(f"'k' must be smaller than the number of nodes {n}, got {plainly(k)}")
@@ -188,10 +189,7 @@ def _check_ids(ids: Any, n: int) -> np.ndarray:
         raise SnapsError(f"'ids' must be integers, got {array.dtype}")
     if array.shape != (n,):
         raise SnapsError(f"'ids' must have shape ({n},), got {array.shape}")
-    ordered = np.sort(array)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if repeated.size:
-        raise SnapsError(f"'ids' must be unique, got {repeated[0]} twice or more")
+    refuse_repeated(array, "'ids' must be unique")
     return array
 
 
@@ -210,23 +208,23 @@ def _pick(method: str, candidates: Any, table: Table) -> str:
     return "exact" if small else "approximate"
 
 
-def _without_twins(near: np.ndarray, table: Table, rank: np.ndarray, k: int) -> np.ndarray:
+def _without_twins(candidates: np.ndarray, table: Table, rank: np.ndarray, k: int) -> np.ndarray:
     """The candidates without those that have k + 1 twins of smaller ids: no row needs them."""
     from snaps._kernels.matrices import csr_parts
     from snaps.search.sparse import row_words, same_rows
 
     arrays = csr_parts(table)
-    words = row_words(near, *arrays)
-    order = np.lexsort((rank[near], words))
+    words = row_words(candidates, *arrays)
+    order = np.lexsort((rank[candidates], words))
     words = words[order]
     new = np.concatenate([[True], words[1:] != words[:-1]])
-    first = np.maximum.accumulate(np.where(new, np.arange(len(near)), 0))
-    late = np.flatnonzero(np.arange(len(near)) - first > k)
+    first = np.maximum.accumulate(np.where(new, np.arange(len(candidates)), 0))
+    late = np.flatnonzero(np.arange(len(candidates)) - first > k)
     if not len(late):
-        return near
+        return candidates
     leader = np.full(table.shape[0], -1)
-    leader[near[order[late]]] = near[order[first[late]]]
-    return near[~same_rows(arrays, arrays, leader)[near]]
+    leader[candidates[order[late]]] = candidates[order[first[late]]]
+    return candidates[~same_rows(arrays, arrays, leader)[candidates]]
 
 
 def prepare(table: Table) -> tuple[Table, np.ndarray, Callable[..., None]]:
@@ -259,16 +257,16 @@ def _costs(table: Table) -> tuple[float, float]:
     """The multiplications that an inverted index and dense products amount to."""
     n, d = table.shape
     if sp.issparse(table):
-        some = pieces(table.nnz, 8)  # which are counted as 64-bit integers
-        filled = sum(np.bincount(table.indices[part], minlength=d) for part in some)
+        parts = pieces(table.nnz, 8)  # which are counted as 64-bit integers
+        filled = sum(np.bincount(table.indices[part], minlength=d) for part in parts)
     else:
-        parts = blocks(np.arange(n), BLOCK_BYTES // d)
-        filled = sum(np.count_nonzero(table[part], axis=0) for part in parts)
+        rows = blocks(np.arange(n), BLOCK_BYTES // d)
+        filled = sum(np.count_nonzero(table[part], axis=0) for part in rows)
     return STEP_COST * np.square(filled, dtype=float).sum(), float(n) * n * (d + LOOK_COST)
 
 
 def assemble(
-    found: tuple[np.ndarray, ...],
+    lists: tuple[np.ndarray, ...],
     rows: np.ndarray | None = None,
     method: str = "exact",
     recall: float = 1.0,
@@ -276,7 +274,7 @@ def assemble(
     """The lists, or those of some rows, as a matrix in the memory of the lists."""
     from snaps.search.sparse import close_gaps
 
-    sims, nodes, counts = found
+    sims, nodes, counts = lists
     if (counts < sims.shape[1]).any():
         close_gaps(sims, nodes, counts)
     n, indptr = len(counts), np.concatenate([[0], np.cumsum(counts)])
@@ -292,11 +290,11 @@ def assemble(
 def _search_sparse(
     table: sp.csr_array,
     rows: np.ndarray,
-    near: np.ndarray,
+    candidates: np.ndarray,
     waiting: np.ndarray,
     squares: np.ndarray,
     rank: np.ndarray,
-    found: tuple[np.ndarray, ...],
+    neighbours: tuple[np.ndarray, ...],
     advance: Callable[[int], None],
 ) -> None:
     """Compare rows with candidates by an inverted index of these, a block of them at a time.
@@ -309,17 +307,17 @@ def _search_sparse(
 
     n, arrays, lock = table.shape[0], csr_parts(table), Lock()
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
-    for block in blocks(near, min(width, SPARSE_ROWS)):
+    for block in blocks(candidates, min(width, SPARSE_ROWS)):
         index = _inverted(table[block])
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
-        wanted = _limits(block, waiting, *found)
-        common = (*arrays, index, block, scales, wanted, squares, rank, *found)
+        wanted = _limits(block, waiting, *neighbours)
+        common = (*arrays, index, block, scales, wanted, squares, rank, *neighbours)
 
         def search(share: np.ndarray, common: tuple[Any, ...] = common) -> None:
             offers = search_sparse(share, *common)
             if offers is not None:
                 with lock:
-                    settle_offers(offers, squares, rank, *found)
+                    settle_offers(offers, squares, rank, *neighbours)
 
         in_blocks(search, rows, SHARE, advance, len(block))
 
@@ -338,11 +336,11 @@ def _inverted(table: sp.csr_array) -> tuple[np.ndarray, ...]:
 def _search_dense(
     table: Table,
     rows: np.ndarray,
-    near: np.ndarray,
+    candidates: np.ndarray,
     waiting: np.ndarray,
     squares: np.ndarray,
     rank: np.ndarray,
-    found: tuple[np.ndarray, ...],
+    neighbours: tuple[np.ndarray, ...],
     advance: Callable[[int], None],
 ) -> None:
     """The same by products of blocks of unit rows in float32."""
@@ -351,33 +349,34 @@ def _search_dense(
     from snaps.search.sparse import settle_offers, unit_rows
     from snaps.search.tiles import meet, new_lists, new_rooms, offer_dense, settle_lists
 
-    (n, d), arrays, lock, k = table.shape, csr_parts(table), Lock(), found[0].shape[1]
-    known, signed = ((*arrays, squares), rank, found), bool(arrays[2].min(initial=0) < 0)
+    (n, d), arrays, lock, k = table.shape, csr_parts(table), Lock(), neighbours[0].shape[1]
+    known, signed = ((*arrays, squares), rank, neighbours), bool(arrays[2].min(initial=0) < 0)
     norms, place = np.sqrt(np.where(squares > 0, squares, 1.0)), np.full(n, -1)
     width = BLOCK_BYTES // (4 * d)
-    alone = not (sp.issparse(table) or waiting[near].any() or found[2][rows].any())
-    small = alone and len(near) <= min(width, MOST_NODES)
-    for block in blocks(near, width):
+    alone = not (sp.issparse(table) or waiting[candidates].any() or neighbours[2][rows].any())
+    small = alone and len(candidates) <= min(width, MOST_NODES)
+    for block in blocks(candidates, width):
         place[block] = np.arange(len(block))
         right = unit_rows(block, *arrays, norms, d)
-        wanted = _limits(block, waiting, *found)
+        wanted = _limits(block, waiting, *neighbours)
 
         def search(
-            share: np.ndarray, near: tuple[Any, ...] = (block, right), wanted: Any = wanted
+            share: np.ndarray, others: tuple[Any, ...] = (block, right), wanted: Any = wanted
         ) -> None:
             left = unit_rows(share, *arrays, norms, d)
-            here = share, left, near[0], near[1], place[share]
-            if small and search_small(*here, table, squares, rank, found):
+            here = share, left, others[0], others[1], place[share]
+            if small and search_small(*here, table, squares, rank, neighbours):
                 return
             lists = new_lists(share, place[share], k, known[0], signed)
             rooms = new_rooms(len(share), d)
             if wanted is not None:
-                offers = offer_dense(share, left, *near, wanted, rooms[2], known, lists)
+                offers = offer_dense(share, left, *others, wanted, rooms[2], known, lists)
                 with lock:
-                    settle_offers(offers, squares, rank, *found)
+                    settle_offers(offers, squares, rank, *neighbours)
             everyone = np.arange(len(share))
-            meet.py_func(everyone, share, left, *near, 0, len(near[0]), True, rooms, known, lists)
-            settle_lists(share, near[0], rooms[2], known, lists)
+            count = len(others[0])
+            meet.py_func(everyone, share, left, *others, 0, count, True, rooms, known, lists)
+            settle_lists(share, others[0], rooms[2], known, lists)
 
         in_blocks(search, rows, ROWS if small else SHARE_DENSE, advance, len(block))
         place[block] = -1
@@ -401,11 +400,11 @@ def _rescale(table: Table, scale: np.ufunc, by: np.ndarray) -> Table:
     """A copy with each row rescaled by a number of its own."""
     if not sp.issparse(table):
         out = room(table.shape, table.dtype)
-        for some in pieces(len(table), table[:1].nbytes):
-            scale(table[some], by[some, None], out=out[some])
+        for block in pieces(len(table), table[:1].nbytes):
+            scale(table[block], by[block, None], out=out[block])
         return out
     data, counts = room(table.data.shape, table.dtype), np.diff(table.indptr)
-    for some in pieces(len(counts), 8 * table.nnz // len(counts)):
-        part = slice(table.indptr[some.start], table.indptr[some.stop])
-        scale(table.data[part], np.repeat(by[some], counts[some]), out=data[part])
+    for block in pieces(len(counts), 8 * table.nnz // len(counts)):
+        part = slice(table.indptr[block.start], table.indptr[block.stop])
+        scale(table.data[part], np.repeat(by[block], counts[block]), out=data[part])
     return sp.csr_array((data, table.indices, table.indptr), shape=table.shape)

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from snaps._checks import (
+    Rates,
     calm,
     check_alpha,
     check_integer,
+    check_level,
     check_memory,
     check_seed,
     shown,
     warn_confidence,
 )
+from snaps._checks.classes import class_code
 from snaps._checks.named import class_order
 from snaps._runtime.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
-from snaps.conformal.calibration import warn_few
+from snaps.conformal.calibration import Calibration, Promise, warn_few
 from snaps.conformal.rank import exact_rank, fewest_nodes
+from snaps.conformal.selection import list_shares
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor.estimator import Estimator, method_of
-from snaps.predictor.predictor import Method, most_demanding
+from snaps.predictor.predictor import Method, level_for, most_demanding
 from snaps.predictor.roles import Roles, tuning_share
+from snaps.predictor.selection import label_evidence
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import FittedScorer
@@ -57,9 +62,14 @@ def evaluate_splits(
     tune_nodes: Any = None,
     n_tune: int | None = None,
     known_nodes: Any = None,
-    alphas: Sequence[float] | None = None,
+    alphas: Sequence[Any] | None = None,
     logits: bool = False,
     classes: Any = None,
+    groups: Any = None,
+    group_floor: float | None = None,
+    select: Any = None,
+    fdr: float | None = None,
+    accept: float | None = None,
 ) -> dict[str, Any]:
     """Evaluate a method on many random calibration/test splits of a pool of labelled nodes.
 
@@ -70,7 +80,7 @@ def evaluate_splits(
     ----------
     method : SNAPS, Pooled, DAPS or SplitConformal, or a mapping of names to them
         Several methods share what they have in common, such as a table of scores.
-    graph, probs, labels, similarity, logits, classes : see `SNAPS.calibrate`
+    graph, probs, labels, similarity, logits, classes, groups, group_floor : see `SNAPS.calibrate`
     pool : array of positions, or mask (n,)
         Labelled nodes to split; nodes that trained the classifier don't belong here.
     n_calib : int
@@ -85,15 +95,25 @@ def evaluate_splits(
         Labels of the budget to tune on; by default half of them, at most 500.
     known_nodes : array of positions, or mask (n,), optional
         Labelled nodes outside the pool, as evidence for the methods that use such (`Pooled`).
-    alphas : sequence of float, optional
+    alphas : sequence of float, or of mappings from class to float; optional
         Levels to evaluate, each tuned by itself; by default the method's own.
+    select : int or str, optional
+        A class, to evaluate ``cp.select(select, fdr)`` as well.
+    fdr : float, optional
+        With `select`: the false discovery rate, 0.1 by default.
+    accept : float, optional
+        An error rate, to evaluate ``cp.accept(accept)`` as well; not with `select`.
 
     Returns
     -------
     dict of arrays
         coverage, size, size_nonempty, singleton_hit, empty, threshold, n_calib, n_test: an entry a
-        split, or (len(alphas), n_splits) when `alphas` are given. `n_calib` counts the nodes that
-        calibrate after tuning took its part. `threshold` has one more axis with class thresholds.
+        split, or (len(alphas), n_splits) when `alphas` are given. `n_calib` counts the calibration
+        nodes after tuning took its part. `threshold` has one more axis with thresholds per class or
+        group. class_coverage has one more axis, a class each; it is nan for a class that no test
+        node has, and so has group_coverage where `groups` are given. With `select` or `accept` also
+        selected, the share of the test nodes that are selected, and false_share, the share of those
+        that is wrong (0 if none is selected).
         Given a mapping of methods, a mapping of such dicts.
 
     Examples
@@ -112,8 +132,17 @@ def evaluate_splits(
                 f"'method' must be an estimator such as snaps.SNAPS(), got {shown(one)}"
             )
         checked[name] = method_of(one)
+    checked = {name: each.with_group_floor(group_floor, groups) for name, each in checked.items()}
+    by_class = all(each.class_conditional for each in checked.values())
     try:
-        levels = None if alphas is None else [check_alpha(a, "alphas") for a in alphas]
+        levels = None
+        if alphas is not None:
+            levels = [
+                check_level(each, by_class)
+                if isinstance(each, Mapping)
+                else check_alpha(each, "alphas")
+                for each in alphas
+            ]
     except SnapsError:
         raise
     except Exception:  # whatever iterating raises
@@ -121,13 +150,14 @@ def evaluate_splits(
     if levels == []:
         raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
     probs, classes = class_order(probs, labels, classes)
-    for level in levels or {each.alpha for each in checked.values()}:
-        warn_confidence(level)
+    for level in levels or [each.level for each in checked.values()]:
+        warn_confidence(level.smallest if isinstance(level, Rates) else level)
     inputs = most_demanding(checked.values()).read(graph, probs, similarity, logits, classes)
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, pool, tune_nodes=tune_nodes,
-        known_nodes=known_nodes, classes=classes, name="pool",
+        known_nodes=known_nodes, classes=classes, groups=groups, name="pool",
     )  # fmt: skip
+    listing = _read_listing(select, fdr, accept, roles.classes)
     if len(roles.calib) == 1:
         raise SnapsError("'pool' must hold at least two nodes, got 1")
     budget = check_integer(n_calib, "n_calib", low=1, high=len(roles.calib) - 1)
@@ -137,11 +167,32 @@ def evaluate_splits(
     check_memory(8 * n_splits * (budget + 16), "n_splits", n_splits)
     out = {}
     for name, each in checked.items():
-        rows = split_method(each, inputs, roles, plan, levels or [each.alpha])
+        rows = split_method(each, inputs, roles, plan, levels or [each.level], listing)
         out[name] = rows[0] if levels is None else {
             key: np.stack([row[key] for row in rows]) for key in rows[0]
         }  # fmt: skip
     return out if isinstance(method, Mapping) else out[""]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list to make in each split: of nodes with a label, or with the right one if it is None."""
+
+    label: int | None
+    rate: Fraction
+
+
+def _read_listing(select: Any, fdr: Any, accept: Any, classes: np.ndarray) -> Listing | None:
+    if select is None and fdr is not None:
+        raise SnapsError(f"'fdr' must be given with 'select', got {shown(fdr)} alone")
+    if select is not None and accept is not None:
+        raise SnapsError("'accept' must not be given with 'select', got both")
+    if accept is not None:
+        return Listing(None, check_alpha(accept, "accept"))
+    if select is None:
+        return None
+    rate = check_alpha(0.1 if fdr is None else fdr, "fdr")
+    return Listing(class_code(select, classes, "select"), rate)
 
 
 @dataclass(frozen=True)
@@ -159,21 +210,40 @@ class Plan:
 
 
 def split_method(
-    method: Method, inputs: Inputs, roles: Roles, plan: Plan, alphas: Sequence[Fraction]
+    method: Method,
+    inputs: Inputs,
+    roles: Roles,
+    plan: Plan,
+    levels: Sequence[Fraction | Rates],
+    listing: Listing | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """What each level gives; `roles.calib` is the pool, and tuning nodes come first from `roles`.
 
     Levels that tune on the same nodes are fitted together.
     """
-    out: dict[Fraction, dict[str, np.ndarray]] = {}
-    for fitted, pool, budget, alpha in fit_levels(method, inputs, roles, plan, alphas):
-        scores = inputs.score(fitted, inputs.positions(pool.keys))
+    tuned = [replace(method, level=level).alpha for level in levels]
+    out = list[dict[str, np.ndarray]]()
+    fitted_levels = {
+        alpha: (fitted, pool, budget)
+        for fitted, pool, budget, alpha in fit_levels(method, inputs, roles, plan, tuned)
+    }
+    for alpha, level in zip(tuned, levels, strict=True):
+        fitted, pool, budget = fitted_levels[alpha]
+        positions = inputs.positions(pool.keys)
+        scores = inputs.score(fitted, positions)
         splits = draw_splits(plan.seed, pool.keys, budget, plan.n_splits)
-        by_class = method.class_conditional
-        out[alpha] = _results(scores, pool.labels, splits, alpha, by_class)
-        if by_class:
-            _warn_few(out[alpha]["threshold"], roles.classes, alpha)
-    return [out[alpha] for alpha in alphas]
+        codes = roles.groups.codes[positions] if roles.groups.given else None
+        if codes is None and method.promise == Promise() and isinstance(level, Fraction):
+            out.append(_results(scores, pool.labels, splits, level, method.class_conditional))
+            if method.class_conditional:
+                _warn_few(out[-1]["threshold"], roles.classes, alpha)
+        else:
+            out.append(_promised_results(method, level, roles, scores, pool.labels, codes, splits))
+        if listing is not None:
+            evidence, guess = label_evidence(inputs, fitted, positions, listing.label)
+            shares = list_shares(evidence, guess != pool.labels, splits, listing.rate)
+            out[-1] |= dict(zip(("selected", "false_share"), shares, strict=True))
+    return out
 
 
 def fit_levels(
@@ -185,7 +255,7 @@ def fit_levels(
     paid = scorer.needs_tuning and not len(roles.tuning)
     shares = {alpha: plan.share(alpha) if paid else 0 for alpha in alphas}
     for share in dict.fromkeys(shares.values()):
-        same = [alpha for alpha in alphas if shares[alpha] == share]
+        same = [alpha for alpha in shares if shares[alpha] == share]
         tuning, pool = roles.tuning, roles.calib
         if share:
             tuning, pool = take_tuning(pool, share, plan.seed)
@@ -210,17 +280,101 @@ def _results(
     thresholds, counts = count(np.ascontiguousarray(scores), labels, splits, alpha)
     n_test = len(scores) - n_calib
     covered, total, filled, hit = counts.T
-    size_nonempty = total / filled
+    true = scores[np.arange(len(scores)), labels]
+    limits = thresholds.reshape(n_splits, -1) + np.zeros(scores.shape[1])
     return {
         "coverage": covered / n_test,
         "size": total / n_test,
-        "size_nonempty": size_nonempty,
+        "size_nonempty": total / filled,
         "singleton_hit": hit / n_test,
         "empty": 1 - filled / n_test,
         "threshold": thresholds,
         "n_calib": np.full(n_splits, n_calib),
         "n_test": np.full(n_splits, n_test),
+        "class_coverage": _class_coverage(true, labels, splits, limits),
     }
+
+
+def _class_coverage(
+    true: np.ndarray, labels: np.ndarray, splits: np.ndarray, thresholds: np.ndarray
+) -> np.ndarray:
+    """The coverage (n_splits, K) of test nodes by class; nan where there are none.
+
+    From counts over the pool less those over the calibration nodes. `thresholds` has a column per
+    class.
+    """
+    n_splits, num_classes = thresholds.shape
+    order = np.lexsort((true, labels))
+    sizes = np.bincount(labels, minlength=num_classes)
+    within = [
+        np.searchsorted(own, thresholds[:, y], side="right")
+        for y, own in enumerate(np.split(true[order], np.cumsum(sizes)[:-1]))
+    ]
+    classes = labels[splits]
+    cells = classes + num_classes * np.arange(n_splits)[:, None]
+    hits = true[splits] <= np.take_along_axis(thresholds, classes, axis=1)
+
+    def counted(weights: np.ndarray | None = None) -> np.ndarray:
+        flat = None if weights is None else weights.ravel()
+        counts = np.bincount(cells.ravel(), flat, minlength=n_splits * num_classes)
+        return counts.reshape(n_splits, num_classes)
+
+    with np.errstate(invalid="ignore"):
+        return (np.stack(within, axis=1) - counted(hits)) / (sizes - counted())
+
+
+@calm
+def _promised_results(
+    method: Method,
+    level: Fraction | Rates,
+    roles: Roles,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    codes: np.ndarray | None,
+    splits: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """The same where thresholds promise more than an average: one calibration per split."""
+    levels, num_classes = level_for(level, roles.classes), scores.shape[1]
+    true = scores[np.arange(len(scores)), labels]
+    num_groups = len(roles.groups)
+    groups = np.zeros(len(scores), np.int64) if codes is None else codes
+    rows = list[dict[str, Any]]()
+    for calib in splits:
+        calibration = Calibration(
+            true[calib], labels[calib], num_classes, 0 if codes is None else codes[calib],
+            num_groups, method.class_conditional, method.promise,
+        )  # fmt: skip
+        test = np.delete(np.arange(len(scores)), calib)
+        counts = None
+        if method.promise.confidence is not None:
+            counts = np.bincount(groups[test], minlength=num_groups)
+        if not rows:  # one warning for all
+            calibration.warn_few(levels, roles.classes, roles.groups.names, counts)
+        inside = calibration.contains(scores[test], levels, groups[test], counts)
+        sizes = inside.sum(axis=1)
+        hits = inside[np.arange(len(test)), labels[test]]
+        rows.append(
+            {
+                "coverage": hits.mean(),
+                "size": sizes.mean(),
+                "size_nonempty": sizes.sum() / (sizes > 0).sum(),
+                "singleton_hit": (hits & (sizes == 1)).mean(),
+                "empty": (sizes == 0).mean(),
+                "threshold": calibration.threshold(levels, counts),
+                "n_calib": len(calib),
+                "n_test": len(test),
+                "class_coverage": _shares(hits, labels[test], num_classes),
+                "group_coverage": _shares(hits, groups[test], num_groups),
+            }
+        )
+    keys = [key for key in rows[0] if codes is not None or key != "group_coverage"]
+    return {key: np.array([row[key] for row in rows]) for key in keys}
+
+
+def _shares(hits: np.ndarray, codes: np.ndarray, count: int) -> np.ndarray:
+    """The share of hits by code; nan where there are none."""
+    with np.errstate(invalid="ignore"):
+        return np.bincount(codes, hits, count) / np.bincount(codes, minlength=count)
 
 
 def _count(

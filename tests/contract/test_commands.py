@@ -1,7 +1,6 @@
 """The commands: options with defaults, exit codes, what is written (DESIGN.md, section 4).
 
-Section 4 also names commands that do not exist yet and are left out: select, accept, plan, draw,
-label, watch and check.
+Section 4 also names a command that does not exist yet and is left out: check.
 """
 
 from __future__ import annotations
@@ -22,18 +21,29 @@ from .graphs import setting
 # default, --name=... may be repeated; --name alone is a flag.
 _SEARCH = "--neighbours= --recall= --candidates="
 _INPUT = "--group-by= --classes= --weighted --logits --json"
+_PROMISE = "--class-floor= --group-floor= --confidence="
 COMMANDS = {
     "": "--version --debug",
     "predict": "FOLDER --out! --alpha= --with= --method= --score= --k= --weights= "
     "--class-conditional --missing= --threshold= --save= --memory= --seed= --engine=local "
-    f"--master= {_SEARCH} {_INPUT}",
+    f"--master= --empty=keep --decide= --otherwise= {_SEARCH} {_INPUT} {_PROMISE}",
+    "select": "FOLDER --label! --fdr=0.1 --out! --alpha= --with= --method= --score= --k= "
+    "--weights= --class-conditional --missing= --threshold= --seed= "
+    f"{_SEARCH} {_INPUT} {_PROMISE}",
+    "accept": "FOLDER --error=0.02 --out! --alpha= --with= --method= --score= --k= --weights= "
+    f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "calibrate": "FOLDER --out! --alpha= --method= --score= --k= --weights= "
-    f"--class-conditional --data --seed= {_SEARCH} {_INPUT}",
+    f"--class-conditional --data --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "evaluate": "FOLDER --splits/--n-splits=100 --alpha=... --calib/--n-calib= --goal= --k= "
     f"--classes= --weighted --logits --seed= --json {_SEARCH}",
     "report": "FOLDER --out! --show=... --alpha= --with= --method= --score= --k= --weights= "
-    f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT}",
-    "demo": "--out=demo --nodes=3000 --alpha= --seed= --json",
+    f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT} {_PROMISE}",
+    "plan": "--alpha=0.05 --within=0.01 --nodes= --confidence=0.9 --plot= --json",
+    "draw": "FOLDER --out! --nodes= --chances= --seed= --json",
+    "label": "FOLDER FILE --allow-missing --json",
+    "watch": "MODEL FOLDER --labels! --alarm=0.01 --state= --missing= --threshold= --plot= "
+    "--classes= --weighted --logits --json",
+    "demo": "--out=demo --nodes=3000 --alpha=0.05 --seed= --json",
     "reproduce": "TABLE --datasets= --file=... --models=10 --splits=100 --seed=0 --as-authors "
     "--data-dir= --out=results --page= --runs= --jobs= --json",
     "datasets": "",
@@ -45,6 +55,8 @@ METHODS, SCORES = "snaps|pooled|daps|split", "aps|raps|saps|thr"
 SEARCHES = "auto|exact|approximate"
 CHOICES = {
     "predict": (METHODS, SCORES, SEARCHES, "local|spark"),
+    "select": (METHODS, SCORES, SEARCHES),
+    "accept": (METHODS, SCORES, SEARCHES),
     "calibrate": (METHODS, SCORES, SEARCHES),
     "evaluate": (SEARCHES, "smallest|singletons|classes|sizes"),
     "report": (METHODS, SCORES, SEARCHES),
@@ -55,7 +67,8 @@ DESCRIPTION = [
 ]  # fmt: skip
 SUMMARY = [
     "sets", "size", "singletons", "empty", "labelled", "coverage", "coverage_interval", "inside",
-    "tied", "upper_binds", "singleton_hit", "class_coverage", "group_coverage", "weakest_class",
+    "tied", "upper_binds", "singleton_hit", "class_coverage", "group_coverage", "class_promise",
+    "group_promise", "weakest_class",
     "exchangeability",
 ]  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Names, signatures and attributes that users and outside checks rely on (DESIGN.md, section 3).
 
 Compared with literals: whoever changes one of these changes a line here. Attributes and keys may be
-added. Section 3 also names what does not exist yet and is left out: `select`, `accept` and `watch`
-of the estimators and `Selection`, `snaps.plan`, `PredictionSets.decide`, `predict_set(empty=)`,
+added. Section 3 also names what does not exist yet and is left out: `select` and `accept` of the
+estimators and `Selection`, `PredictionSets.decide`, `predict_set(empty=)`,
 `calibrate(chances=, group_floor=)`, `Pooled(class_floor=, confidence=)` and an `alpha` that maps
 classes to rates. Left out as parts of the laboratory: `snaps.reproduce`, `snaps.models` but for
 `smoothed_regression`, and `extract`, `load` and `Outputs` of `snaps.images`.
@@ -27,7 +27,7 @@ from .graphs import setting
 ESTIMATORS = ("SplitConformal", "DAPS", "SNAPS", "Pooled", "images.EmbeddedSNAPS")
 _NEIGHBOURS = "neighbours='auto', recall=0.95, candidates=None"
 _CALIBRATE = "probs, labels, nodes, tune_nodes=None, similarity=None, logits=False, *"
-_ROLES = "known_nodes=None, groups=None, classes=None"
+_ROLES = "known_nodes=None, groups=None, classes=None, group_floor=None, missing_labels=0"
 _RECALIBRATE = "self, graph, probs, labels=None, nodes=None, similarity=None, logits=False, *"
 
 SIGNATURES = {
@@ -62,15 +62,16 @@ SIGNATURES = {
     "Score.validate": "(self)",
     # Estimators
     "SplitConformal": "(alpha=0.05, *, score=APS(randomized=True), seed=0, "
-    "class_conditional=False)",
+    "class_conditional=False, class_floor=None, confidence=None)",
     "DAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, class_conditional=False, "
-    "weight='tune')",
+    "class_floor=None, confidence=None, weight='tune')",
     "SNAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, class_conditional=False, "
-    f"k=20, weights='tune', {_NEIGHBOURS})",
-    "Pooled": "(alpha=0.05, *, score=THR(), seed=0, class_conditional=False, parts='auto', "
-    f"k=20, tuning_evidence=True, {_NEIGHBOURS})",
+    f"class_floor=None, confidence=None, k=20, weights='tune', {_NEIGHBOURS})",
+    "Pooled": "(alpha=0.05, *, score=THR(), seed=0, class_conditional=False, class_floor=None, "
+    f"confidence=None, parts='auto', k=20, tuning_evidence=True, {_NEIGHBOURS})",
     "images.EmbeddedSNAPS": "(alpha=0.05, *, score=APS(randomized=True), seed=0, "
-    "class_conditional=False, k=5, eta=0.5, weighting='uniform')",
+    "class_conditional=False, class_floor=None, confidence=None, k=5, eta=0.5, "
+    "weighting='uniform')",
     **{f"{name}.calibrate": f"(self, graph, {_CALIBRATE}, {_ROLES})" for name in ESTIMATORS[:-1]},
     **{
         f"{name}.recalibrate": f"({_RECALIBRATE}, groups=None, classes=None, refit=True, "
@@ -83,11 +84,14 @@ SIGNATURES = {
         f"{name}.{verb}": signature
         for name in ESTIMATORS
         for verb, signature in {
-            "predict_set": "(self, nodes=None, alpha=None, *, smoothed=False)",
+            "predict_set": "(self, nodes=None, alpha=None, *, smoothed=False, empty='keep')",
             "predict_p": "(self, nodes=None, smoothed=False)",
-            "evaluate": "(self, labels, nodes=None)",
+            "select": "(self, label, fdr=0.1, nodes=None)",
+            "accept": "(self, error=0.02, nodes=None)",
+            "evaluate": "(self, labels, nodes=None, *, empty='keep')",
             "explain": "(self, node)",
             "exchangeability": "(self, nodes=None)",
+            "watch": "(self, labels, nodes, *, state=None, alarm=0.01)",
             "report": "(self, path, labels=None, nodes=None, *, show=None, title='')",
             "save": "(self, path, data=True)",
             "get_params": "(self, deep=True)",
@@ -95,9 +99,11 @@ SIGNATURES = {
         }.items()
     },
     "load": "(path)",
+    "plan": "(alpha=0.05, *, within=0.01, nodes=None, confidence=0.9)",
     "evaluate_splits": "(method, graph, probs, labels, pool, n_calib, n_splits=100, seed=0, "
     "similarity=None, *, tune_nodes=None, n_tune=None, known_nodes=None, alphas=None, "
-    "logits=False, classes=None)",
+    "logits=False, classes=None, groups=None, group_floor=None, select=None, fdr=None, "
+    "accept=None)",
     "advise": "(graph, probs, labels, tune_nodes, goal='smallest', *, n_calib=None, alpha=0.05, "
     "known_nodes=None, similarity=None, logits=False, methods=None, k=20, seed=0, classes=None)",
     "images.join": "(features, probs, labels, reference_features, reference_probs)",
@@ -106,6 +112,9 @@ SIGNATURES = {
     # Sets and metrics
     "PredictionSets": "(mask, nodes=None, ids=None, num_nodes=None, classes=None, metadata=None)",
     "PredictionSets.labels": "(self)",
+    "PredictionSets.decide": "(self, actions, otherwise='review')",
+    "Selection.to_pandas": "(self)",
+    "Selection.write": "(self, path)",
     "PredictionSets.__len__": "(self)",
     "PredictionSets.__iter__": "(self)",
     "PredictionSets.__getitem__": "(self, key)",
@@ -128,14 +137,14 @@ SIGNATURES = {
 }
 PUBLIC = {
     "APS", "DAPS", "Graph", "Pooled", "PredictionSets", "RAPS", "SAPS", "SNAPS", "Score",
-    "SnapsError", "SnapsWarning", "SplitConformal", "THR", "__version__", "advise", "datasets",
-    "evaluate_splits", "images", "load", "metrics", "models", "similarity_graph", "spark",
-    "structural_features",
+    "Selection", "SnapsError", "SnapsWarning", "SplitConformal", "THR", "Watch", "__version__",
+    "advise", "datasets", "evaluate_splits", "images", "load", "metrics", "models", "plan",
+    "similarity_graph", "spark", "structural_features",
 }  # fmt: skip
 FITTED = {
     "threshold_", "weights_", "part_weights_", "score_", "scores_", "classes_", "groups_",
     "neighbours_", "calib_nodes_", "calib_ids_", "calib_labels_", "calib_scores_", "tune_nodes_",
-    "tune_ids_", "known_nodes_", "known_ids_",
+    "tune_ids_", "known_nodes_", "known_ids_", "missing_labels_",
 }  # fmt: skip
 EVALUATION = [
     "coverage", "size", "size_nonempty", "singleton_hit", "empty", "n", "threshold",
@@ -295,7 +304,7 @@ def test_evaluations(given):
     about = given.graph, given.probs, given.labels, np.arange(50, 500), 100
     result = snaps.evaluate_splits(snaps.SplitConformal(0.1), *about, n_splits=3)
     assert list(result)[: len(SPLITS)] == SPLITS
-    assert all(np.shape(value) == (3,) for value in result.values())
+    assert all(np.shape(result[name]) == (3,) for name in SPLITS)
     methods = {"a": snaps.SplitConformal(0.1), "b": snaps.SplitConformal(class_conditional=True)}
     both = snaps.evaluate_splits(methods, *about, n_splits=3, alphas=[0.2, 0.3])
     assert list(both) == ["a", "b"] and both["a"]["coverage"].shape == (2, 3)

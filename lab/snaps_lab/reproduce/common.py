@@ -16,6 +16,7 @@ from snaps.conformal.rank import conformal_rank
 from snaps.datasets.load import found_files
 from snaps.datasets.registry import DATASETS
 from snaps_lab.reproduce import runner
+from snaps_lab.reproduce.graphs import title
 from snaps_lab.reproduce.protocol import AVERAGED
 from snaps_lab.reproduce.runner import Setting
 
@@ -147,7 +148,7 @@ def lawful(rows: list[dict[str, Any]]) -> str:
 
 def display(name: str) -> str:
     """A dataset's name as people write it."""
-    return DATASETS[name].title if name in DATASETS else name
+    return title(name)
 
 
 def with_error(value: float, error: float | None, digits: int = 3) -> str:

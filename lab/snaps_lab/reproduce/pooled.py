@@ -43,10 +43,11 @@ SURROGATE = "cora_full"  # its features are made up: averages leave it out first
 
 def prepare(dataset: str, model: str, draw: int, setting: Setting) -> tuple[Inputs, Roles]:
     """What methods see of a trained model's graph, both neighbour graphs at hand; and the pool."""
-    return _seen(dataset, draw, runner.trained(dataset, model, draw, setting).logits, setting)
+    return seen(dataset, draw, runner.trained(dataset, model, draw, setting).logits, setting)
 
 
-def _seen(dataset: str, draw: int, logits: np.ndarray, setting: Setting) -> tuple[Inputs, Roles]:
+def seen(dataset: str, draw: int, logits: np.ndarray, setting: Setting) -> tuple[Inputs, Roles]:
+    """The same with the logits of any classifier."""
     data = runner.dataset(dataset, setting)
     nodes = draw_nodes(data, setting.seed, draw)
     near, around = runner.similarity(dataset, setting)[0], runner.context(dataset, setting)[0]
@@ -65,7 +66,7 @@ def means(result: Mapping[str, np.ndarray]) -> dict[str, float]:
     return out | {key: int(result[key][0]) for key in ("n_calib", "n_test")}
 
 
-def _plan(dataset: str, draw: int, pool: int, setting: Setting) -> Plan:
+def spending_plan(dataset: str, draw: int, pool: int, setting: Setting) -> Plan:
     """The labels to spend, half of them on tuning."""
     spend = budget(runner.dataset(dataset, setting), "main", pool)
     return Plan(spend, setting.splits, runner.draw_seed(setting, draw), spend // 2)
@@ -76,7 +77,7 @@ def _cell(dataset: str, model: str, draw: int, alpha: float, setting: Setting) -
 
     def make() -> dict[str, Any]:
         inputs, roles = prepare(dataset, model, draw, setting)
-        plan = _plan(dataset, draw, len(roles.calib), setting)
+        plan = spending_plan(dataset, draw, len(roles.calib), setting)
         out = _tried(methods(METHODS, alpha, seed=plan.seed), inputs, roles, plan, alpha)
         places = inputs.positions(roles.calib.keys)
         out[BASE]["accuracy"] = _accuracy(inputs.probs[places], roles.calib)
@@ -108,7 +109,7 @@ def _rivals(
         _retrain(dataset, model, draw, setting)
     arrays = setting.store.read_arrays("logits", cell)
     assert arrays is not None and plan.n_tune is not None
-    inputs, _ = _seen(dataset, draw, arrays["logits"], setting)
+    inputs, _ = seen(dataset, draw, arrays["logits"], setting)
     rest = replace(roles, calib=take_tuning(roles.calib, plan.n_tune, plan.seed)[1])
     shorter = replace(plan, budget=plan.budget - plan.n_tune, n_tune=None)
     tried = methods(RIVALS.values(), alpha, seed=plan.seed)
@@ -129,7 +130,7 @@ def _retrain(dataset: str, model: str, draw: int, setting: Setting) -> None:
     data = runner.dataset(dataset, setting)
     nodes = draw_nodes(data, setting.seed, draw)
     roles = Roles.read(data.graph, data.num_classes, data.labels, nodes.pool, name="pool")
-    plan = _plan(dataset, draw, len(roles.calib), setting)
+    plan = spending_plan(dataset, draw, len(roles.calib), setting)
     assert plan.n_tune is not None
     tuning, _ = take_tuning(roles.calib, plan.n_tune, plan.seed)
     training = np.concatenate([nodes.train, np.flatnonzero(np.isin(data.graph.keys, tuning.keys))])
@@ -360,4 +361,29 @@ def _compared(result: Result) -> list[str]:
             "best retrained rival; more than 1 % above the first edition on "
             + (", ".join(larger) or "no graph")
         )
+        out.append(_by_graph(result, row))
     return out
+
+
+def _by_graph(result: Result, average: Mapping[str, Any]) -> str:
+    """Means over the graphs of Pooled's size relative to others, and the span of those ratios."""
+    keys = ("model", "alpha", "method")
+    mine = [
+        row
+        for row in result["rows"]
+        if all(row[key] == average[key] for key in keys) and row["dataset"] != SURROGATE
+    ]
+    others = {BASE: [BASE], "SNAPS on THR": ["SNAPS on THR"], "the best retrained rival": RIVALS}
+    ratios = {
+        what: [row["size"] / _size(result["rows"], row, names) for row in mine]
+        for what, names in others.items()
+    }
+    spans = [
+        f"{np.mean(some):.3f} of {what} ({min(some):.3f} to {max(some):.3f})"
+        for what, some in ratios.items()
+    ]
+    return (
+        f"{average['model'].upper()} at {average['alpha']:g}, graph by graph (mean of ratios, and "
+        f"their span): Pooled {', '.join(spans)}; the retrained rival trains on fewer labels than "
+        "Pooled sees: *heldout* has rivals with the same labels, on graphs not designed on"
+    )

@@ -88,6 +88,7 @@ def draw_nodes(dataset: Dataset, seed: int, draw: int) -> Draw:
     if {"train", "valid", "test"} <= set(dataset.splits) and dataset.name in _OGBN_BUDGETS:
         return Draw(*(dataset.splits[name] for name in ("train", "valid", "test")))
     order = np.random.default_rng([seed, draw]).permutation(n)
+    order = order[dataset.labels[order] >= 0]
     by_class = [order[dataset.labels[order] == y] for y in range(dataset.num_classes)]
     train = np.concatenate([nodes[:NODES_A_CLASS] for nodes in by_class])
     valid = np.concatenate([nodes[NODES_A_CLASS : 2 * NODES_A_CLASS] for nodes in by_class])

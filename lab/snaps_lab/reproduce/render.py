@@ -24,7 +24,7 @@ CHOSEN = {"cora_full": ", made in a way that was chosen with labels"}
 # Columns that say what a row is about, wherever they open a table.
 NAMES = (
     "model", "alpha", "dataset", "method", "parts", "varied", "tuning", "calibration", "label", "k",
-    "same-label nodes",
+    "same-label nodes", "order of time", "period",
 )  # fmt: skip
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.datasets import Dataset, load
+from snaps.datasets import Dataset
 from snaps.graph import Graph
+from snaps_lab.reproduce.graphs import load_graph
 from snaps_lab.reproduce.protocol import draw_nodes, evaluate_draw
 from snaps_lab.reproduce.store import Store, fingerprint
 
@@ -62,7 +63,7 @@ class Trained:
 @lru_cache(maxsize=2)
 def _dataset(name: str, data_dir: Path | None) -> tuple[Dataset, str]:
     """A dataset and the fingerprint of its contents."""
-    data = load(name, data_dir=data_dir)
+    data = load_graph(name, data_dir)
     features = data.graph.features
     values = (features.data, features.indices) if sp.issparse(features) else (features,)
     adjacency = data.graph.adjacency
@@ -124,9 +125,18 @@ def _train_cell(name: str, model: str, draw: int, setting: Setting) -> None:
 
 
 def keep_trained(
-    cell: str, name: str, model: str, draw: int, training: np.ndarray, setting: Setting
+    cell: str,
+    name: str,
+    model: str,
+    draw: int,
+    training: np.ndarray,
+    setting: Setting,
+    validation: np.ndarray | None = None,
 ) -> None:
-    """Train a model on some nodes, unless this cell of logits is there."""
+    """Train a model on some nodes, unless this cell of logits is there.
+
+    Training stops by the validation nodes given, by default those of the draw.
+    """
     from snaps_lab.models.gnn import train
 
     if setting.store.has_arrays("logits", cell):
@@ -145,7 +155,7 @@ def keep_trained(
         data.graph,
         data.labels,
         training,
-        nodes.valid,
+        nodes.valid if validation is None else validation,
         num_classes=data.num_classes,
         seed=1000 * setting.seed + draw,
         **large,

@@ -6,7 +6,8 @@ import math
 import os
 import reprlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._runtime.memory import filled, pieces
+from snaps._runtime.randomness import Positions
 from snaps.errors import SnapsError, warn
 
 _REAL = (int, float, Fraction, np.integer, np.floating)
@@ -23,6 +25,7 @@ OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice
 _FINEST = 10**15  # finer levels make no difference on any data
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
+_decimal = lru_cache(maxsize=256)(Fraction)
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -59,20 +62,20 @@ def calm(function: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 def machine_memory() -> float:
-    """Bytes of memory of this machine; infinite if it does not tell."""
+    """Bytes of memory of this machine; infinite if the system does not say."""
     try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return float("inf")
-    return float(there) if there > 0 else float("inf")
+        return math.inf
+    return float(size) if size > 0 else math.inf
 
 
 def check_memory(size: int, name: str, value: Any) -> None:
     """Refuse what needs more bytes than this machine has: to try would end the process."""
-    if size > (there := machine_memory()):
+    if size > (available := machine_memory()):
         raise SnapsError(
             f"'{name}' must fit into memory, got {shown(value)}, which takes "
-            f"{plainly(size >> 30)} GB or more of {int(there) >> 30}"
+            f"{plainly(size >> 30)} GB or more of {int(available) >> 30}"
         )
 
 
@@ -138,18 +141,18 @@ def as_array(value: Any, name: str, dtype: Any = None) -> np.ndarray:
 def to_numpy(value: Any, name: str) -> np.ndarray:
     """An array of numbers or of strings; see `as_array`."""
     array = as_array(value, name)
-    if array.dtype == object and array.size == 0:
+    if array.dtype != object:
+        return array
+    if array.size == 0:
         return array.astype(np.float64)
-    if array.dtype == object:
-        truths = [isinstance(item, (bool, np.bool_)) for item in array.flat]
-        if all(truths):
-            return array.astype(bool)
-        others = [item for item in array.flat if not isinstance(item, _REAL)]
-        if others or any(truths):
-            others = others or [True]
-            raise SnapsError(f"'{name}' must be an array of numbers, got {shown(others[0])}")
-        return _exact(array, name)
-    return array
+    truths = [isinstance(item, (bool, np.bool_)) for item in array.flat]
+    if all(truths):
+        return array.astype(bool)
+    others = [item for item in array.flat if not isinstance(item, _REAL)]
+    if others or any(truths):
+        others = others or [True]
+        raise SnapsError(f"'{name}' must be an array of numbers, got {shown(others[0])}")
+    return _exact(array, name)
 
 
 def _exact(array: np.ndarray, name: str) -> np.ndarray:
@@ -161,9 +164,8 @@ def _exact(array: np.ndarray, name: str) -> np.ndarray:
             converted = array.astype(kind)
         except (OverflowError, ValueError, TypeError):
             continue
-        if all(
-            one == two or one != one for one, two in zip(converted.flat, array.flat, strict=True)
-        ):
+        pairs = zip(converted.flat, array.flat, strict=True)
+        if all(new == old or new != new for new, old in pairs):
             return converted
     top = max(array.flat, key=abs)
     raise SnapsError(f"'{name}' must hold numbers of at most 64 bits, got {shown(top)}")
@@ -185,6 +187,51 @@ def check_alpha(alpha: Any, name: str = "alpha") -> Fraction:
     return level
 
 
+def check_share(share: Any, name: str) -> Fraction | None:
+    """A share that is promised, such as a floor; None and 0 promise nothing."""
+    if share is None or (not isinstance(share, bool) and isinstance(share, _REAL) and share == 0):
+        return None
+    return check_alpha(share, name)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A miscoverage level per class, by the names of the classes."""
+
+    named: tuple[tuple[str, Fraction], ...]
+
+    @property
+    def smallest(self) -> Fraction:
+        return min(rate for _, rate in self.named)
+
+    def in_order(self, classes: Iterable[Any]) -> tuple[Fraction, ...]:
+        """The levels in the order of the classes; all of them must be named, and no other."""
+        rates, names = dict(self.named), [str(name) for name in classes]
+        for name in rates:
+            if name not in names:
+                known = ", ".join(names[:10]) + ", ..." * (len(names) > 10)
+                raise SnapsError(f"'alpha' must name classes ({known}), got {shown(name)}")
+        for name in names:
+            if name not in rates:
+                raise SnapsError(f"'alpha' must have a rate for every class, got none for {name}")
+        return tuple(rates[name] for name in names)
+
+
+def check_level(alpha: Any, by_class: bool) -> Fraction | Rates:
+    """A miscoverage level; or a mapping from class names to levels, with class thresholds."""
+    if not isinstance(alpha, Mapping):
+        return check_alpha(alpha)
+    if not by_class:
+        raise SnapsError(
+            "'alpha' must be one number unless class_conditional=True (--class-conditional), "
+            f"got {shown(dict(alpha))}"
+        )
+    named = {str(name): check_alpha(rate, f"alpha[{name!r}]") for name, rate in alpha.items()}
+    if not named or len(named) < len(alpha):
+        raise SnapsError(f"'alpha' must name each class once, got {shown(dict(alpha))}")
+    return Rates(tuple(named.items()))
+
+
 def warn_confidence(alpha: Fraction) -> None:
     """Warn of a confidence level where the miscoverage is asked for."""
     if alpha > Fraction(1, 2):
@@ -193,11 +240,6 @@ def warn_confidence(alpha: Fraction) -> None:
             f"alpha={level} asks for sets that contain the true label with probability {other}; "
             f"if you mean a probability of {level}, pass alpha={other}"
         )
-
-
-@lru_cache(maxsize=256)
-def _decimal(text: str) -> Fraction:
-    return Fraction(text)
 
 
 def check_integer(value: Any, name: str, *, low: int, high: int | None = None) -> int:
@@ -213,11 +255,9 @@ def check_integer(value: Any, name: str, *, low: int, high: int | None = None) -
 
 def check_number(value: Any, name: str, *, low: float, high: float = math.inf) -> float:
     """A finite number from `low` to `high`."""
-    rule = (
-        f"a number of at least {low:g}"
-        if high == math.inf
-        else f"a number from {low:g} to {high:g}"
-    )
+    rule = f"a number of at least {low:g}"
+    if high < math.inf:
+        rule = f"a number from {low:g} to {high:g}"
     if isinstance(value, bool) or not isinstance(value, _REAL):
         raise SnapsError(f"'{name}' must be {rule}, got {shown(value)}")
     if not isinstance(value, Fraction):
@@ -317,9 +357,9 @@ def check_probs(
         from scipy.special import softmax
 
         zero = np.zeros(len(array), bool)
-        for some in pieces(len(array), array[:1].nbytes):
-            zero[some] = ~array[some].any(axis=1)
-            array[some] = softmax(array[some], axis=1)
+        for block in pieces(len(array), array[:1].nbytes):
+            zero[block] = ~array[block].any(axis=1)
+            array[block] = softmax(array[block], axis=1)
         if not silent and zero.any():
             warn_unfilled(int(zero.sum()), len(zero), name, where(int(zero.argmax())))
         return array
@@ -370,7 +410,7 @@ def check_labels(
     return array.astype(np.int64)
 
 
-def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -> np.ndarray:
+def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -> Positions:
     """Node positions as int64, from positions or a boolean mask; each at most once."""
     array = to_numpy(nodes, name)
     if array.dtype == bool:
@@ -413,7 +453,7 @@ def refuse_repeated(array: np.ndarray, rule: str) -> None:
 
 
 def check_disjoint(
-    nodes: np.ndarray, name: str, others: np.ndarray, others_name: str, ids: Any = None
+    nodes: Positions, name: str, others: Positions, others_name: str, ids: Any = None
 ) -> None:
     """Two sets of nodes that must not share one; `ids` are the nodes' own names."""
     if not (len(nodes) and len(others)):
@@ -426,7 +466,7 @@ def check_disjoint(
         )
 
 
-def check_known(labels: np.ndarray, nodes: np.ndarray, name: str, ids: Any = None) -> None:
+def check_known(labels: np.ndarray, nodes: Positions, name: str, ids: Any = None) -> None:
     """Nodes whose label is needed must have one; `ids` are the nodes' own names."""
     unknown = nodes[labels[nodes] < 0]
     if unknown.size:

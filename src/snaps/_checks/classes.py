@@ -26,44 +26,28 @@ def encode_labels(
     classes: Any = None,
     name: str = "labels",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Turn labels of any spelling into columns of `probs`.
+    """Labels as codes (n,), columns of `probs` or -1 where unknown; and the name of each column.
 
-    Parameters
-    ----------
-    labels : array (n,) or (n, 1)
-        Integers, strings, whole floats, booleans or a pandas categorical. Unknown are -1, "",
-        None, NaN, NA and masked entries; -1 and "" are names when `classes` holds them.
-    num_nodes, num_classes : int
-    classes : list of K integers or strings, optional
-        The name of each column of `probs`; by default the categories of a categorical if there
-        are K, else 0, ..., K - 1. Strings, and integers beyond, do not tell which column is which.
-    name : str
-        What the user calls the labels.
+    Labels are integers, strings, whole floats, booleans or a pandas categorical. Unknown are -1,
+    "", None, NaN, NA and masked entries; -1 and "" are names when `classes` holds them. Without
+    `classes`, columns are the categories of a categorical if there are K, else 0, ..., K - 1;
+    strings, and integers beyond, do not say which column is which.
 
-    Returns
-    -------
-    codes : int64 array (n,)
-        Columns of `probs`, -1 where unknown.
-    classes : array (K,)
-        The name of each column, integers or strings.
-
-    Examples
-    --------
     >>> encode_labels(["dog", None, "cat"], num_nodes=3, num_classes=2, classes=["dog", "cat"])
     (array([ 0, -1,  1]), array(['dog', 'cat'], dtype='<U3'))
     """
-    plain = _plain_codes(labels, num_nodes, num_classes, classes)
-    if plain is not None:
-        return plain, np.arange(num_classes)
+    usual = _usual_codes(labels, num_nodes, num_classes, classes)
+    if usual is not None:
+        return usual, np.arange(num_classes)
     names, inverse, categories = factorised(labels, name, num_nodes)
     unknown = "" if names.dtype.kind == "U" else -1
     if classes is not None:
         known = check_classes(classes, num_classes)
     else:
-        used = None if categories is None else categories[np.isin(categories, names)]
+        used: Any = [] if categories is None else categories[np.isin(categories, names)]
         if categories is not None and len(categories) == num_classes:
             known = categories
-        elif used is not None and len(used) == num_classes:
+        elif len(used) == num_classes:
             known = used  # in the order of the categories
         else:
             count = int(np.append(names != unknown, False)[inverse].sum())
@@ -88,7 +72,7 @@ def encode_labels(
     return np.append(codes, -1)[inverse], known
 
 
-def _plain_codes(labels: Any, num_nodes: int, num_classes: int, classes: Any) -> np.ndarray | None:
+def _usual_codes(labels: Any, num_nodes: int, num_classes: int, classes: Any) -> np.ndarray | None:
     """The usual case without a detour: integers from -1 to K - 1 among which 0 is."""
     usual = type(labels) is np.ndarray and labels.dtype.kind == "i"
     if not usual or labels.shape != (num_nodes,) or num_nodes == 0:
@@ -120,6 +104,16 @@ def check_classes(classes: Any, num_classes: int) -> np.ndarray:
         raise SnapsError(f"'classes' must be unique, got {shown(repeated)} twice or more")
     refuse_unwritable(values, "'classes'")
     return values
+
+
+def class_code(label: Any, classes: np.ndarray, name: str = "label") -> int:
+    """The column of a class that is given by its name."""
+    kinds = str if classes.dtype.kind == "U" else (int, np.integer)
+    if isinstance(label, kinds) and not isinstance(label, bool):
+        places = np.flatnonzero(classes == label)
+        if places.size:
+            return int(places[0])
+    raise SnapsError(f"'{name}' must be one of {shown(classes.tolist())}, got {shown(label)}")
 
 
 def _classes_of(names: np.ndarray, num_classes: int, name: str, count: int) -> np.ndarray:
@@ -183,8 +177,7 @@ def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.array(list(place), str), inverse
     low, high = (int(values.min()), int(values.max())) if values.size else (0, -1)
     if high - low > 4 * len(values) + 1000:
-        names, inverse = np.unique(values, return_inverse=True)
-        return names, inverse
+        return np.unique(values, return_inverse=True)
     return low + np.arange(high - low + 1), values - low
 
 
@@ -262,11 +255,9 @@ def _from_objects(
         raise SnapsError(f"'{name}' must be integers or strings, got {shown(first)}")
     text = [kind for kind in kinds if issubclass(kind, str)]
     if text and len(text) < len(kinds):
-        one = next(item for item in known if isinstance(item, str))
-        other = next(item for item in known if not isinstance(item, str))
-        raise SnapsError(
-            f"'{name}' must be all integers or all strings, got {shown(one)} and {shown(other)}"
-        )
+        string = shown(next(item for item in known if isinstance(item, str)))
+        number = shown(next(item for item in known if not isinstance(item, str)))
+        raise SnapsError(f"'{name}' must be all integers or all strings, got {string} and {number}")
     if text:
         # NumPy's strings can't end in NUL: two names would become one.
         if any(item.endswith("\0") for item in set(known)):
@@ -301,19 +292,19 @@ def check_groups(groups: Any, num_nodes: int) -> list[Any]:
         values = array.tolist()
     if len(values) != num_nodes:
         raise SnapsError(f"'groups' must have shape ({num_nodes},), got ({len(values)},)")
-    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
-    plain = [None if is_missing(value) else value for value in plain]
-    for node, value in enumerate(plain):
+    values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    values = [None if _is_missing(value) else value for value in values]
+    for node, value in enumerate(values):
         try:
             hash(value)
         except Exception:  # whatever the value's own hash raises
             raise SnapsError(
                 f"'groups' must be hashable, got {shown(value)} at node {node}"
             ) from None
-    return plain
+    return values
 
 
-def is_missing(item: Any) -> bool:
+def _is_missing(item: Any) -> bool:
     """Whether a value stands for none: None, NaN, NA, NaT or masked."""
     return type(item).__name__ in _MISSING or (isinstance(item, _FLOATS) and item != item)
 

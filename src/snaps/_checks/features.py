@@ -42,10 +42,10 @@ def check_features(
             table.data = values
         else:
             table = values
-    for some in pieces(len(values), values[:1].nbytes):
-        finite = np.isfinite(values[some])
+    for block in pieces(len(values), values[:1].nbytes):
+        finite = np.isfinite(values[block])
         if not finite.all():
-            bad = tuple(np.argwhere(~finite)[0] + (some.start, 0)[: finite.ndim])
+            bad = tuple(np.argwhere(~finite)[0] + (block.start, 0)[: finite.ndim])
             row = int(bad[0])
             if sp.issparse(table):
                 row = int(np.searchsorted(table.indptr, row, side="right")) - 1

@@ -8,6 +8,7 @@ import numpy as np
 
 from snaps._checks import as_array, check_nodes, has, plainly, refuse_repeated, shown, to_numpy
 from snaps._runtime.memory import pieces
+from snaps._runtime.randomness import Positions
 from snaps.errors import SnapsError
 
 
@@ -32,8 +33,8 @@ def refuse_unwritable(texts: np.ndarray, name: str) -> None:
     """Complain about what no file could hold: halves of characters, and NUL, where Arrow stops."""
     if texts.dtype.kind != "U" or not texts.size or not texts.dtype.itemsize:
         return
-    for some in pieces(len(texts), texts.itemsize):
-        part = np.ascontiguousarray(texts[some])
+    for block in pieces(len(texts), texts.itemsize):
+        part = np.ascontiguousarray(texts[block])
         codes = part.view(np.uint32).reshape(len(part), -1)
         ended = (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
         halves = (codes >= 0xD800) & (codes <= 0xDFFF)
@@ -54,7 +55,7 @@ class Places:
         self._order = None if counted else np.argsort(ids, kind="stable")
         self._sorted = ids if counted else ids[self._order]
 
-    def find(self, wanted: np.ndarray, name: str) -> np.ndarray:
+    def find(self, wanted: np.ndarray, name: str) -> Positions:
         """Positions of ids that must be there."""
         ids, n = self._ids, len(self._ids)
         if wanted.size == 0:
@@ -68,8 +69,8 @@ class Places:
         else:
             # Searched for in the ids' own type: between types NumPy would search among floats.
             # What the cast changes is no id: the comparison then fails.
-            found = np.searchsorted(self._sorted, wanted.astype(ids.dtype))
-            place = self._order[np.minimum(found, n - 1)]
+            rank = np.searchsorted(self._sorted, wanted.astype(ids.dtype))
+            place = self._order[np.minimum(rank, n - 1)]
             missing = ids[place] != wanted
         if missing.any():
             first = plainly(wanted[missing][0])
@@ -77,27 +78,18 @@ class Places:
         return place
 
 
-def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> np.ndarray:
+def locate(ids: np.ndarray, wanted: np.ndarray, name: str) -> Positions:
     """Positions of `wanted` among unique `ids`."""
     return Places(ids).find(wanted, name) if wanted.size else np.empty(0, np.int64)
 
 
 def node_positions(
     graph_ids: np.ndarray, nodes: Any, name: str, *, empty: bool = False
-) -> np.ndarray:
-    """Positions of the nodes a user means, each at most once.
+) -> Positions:
+    """Positions of the nodes a user means, each at most once: a mask, positions or string ids.
 
-    Parameters
-    ----------
-    graph_ids : array (n,)
-        The ids of the graph's nodes.
-    nodes : boolean mask (n,), integer positions, or string ids
-        Strings are ids, for a graph whose ids are strings. Integers are always positions, also
-        when the graph's ids are integers: `Graph.index` turns such ids into positions.
-    name : str
-        What the user calls this argument.
-    empty : bool
-        Whether no node at all will do.
+    Strings are ids, for a graph whose ids are strings. Integers are always positions, also when
+    the graph's ids are integers: `Graph.index` turns such ids into positions.
     """
     if type(nodes) is np.ndarray and nodes.dtype.kind in "biu":
         return check_nodes(nodes, name, num_nodes=len(graph_ids), empty=empty)
@@ -109,10 +101,10 @@ def node_positions(
     if not text or array.ndim != 1 or graph_ids.dtype.kind != "U":
         return check_nodes(nodes, name, num_nodes=len(graph_ids), empty=empty)
     wanted = array.astype(str)
-    places = locate(graph_ids, wanted, f"'{name}'")
+    positions = locate(graph_ids, wanted, f"'{name}'")
     refuse_repeated(wanted, f"'{name}' must not repeat a node")
     # Again, for what holds however nodes are given: no node at all is refused by name.
-    return check_nodes(places, name, num_nodes=len(graph_ids), empty=empty)
+    return check_nodes(positions, name, num_nodes=len(graph_ids), empty=empty)
 
 
 def _array(values: Any, name: str) -> np.ndarray:

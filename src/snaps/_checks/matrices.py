@@ -81,12 +81,12 @@ def _known(kind: np.dtype) -> np.dtype:
 
 def _own_indices(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
     """Indices and where rows begin, of 32 bits where these suffice."""
-    ends = np.asarray(matrix.indices), np.asarray(matrix.indptr)
-    bounds = [int(each) for some in ends for each in (some.min(initial=0), some.max(initial=0))]
+    indices, indptr = np.asarray(matrix.indices), np.asarray(matrix.indptr)
+    low = min(int(each.min(initial=0)) for each in (indices, indptr))
+    high = max(int(each.max(initial=0)) for each in (indices, indptr))
     narrow = np.iinfo(np.int32)
-    fits = narrow.min <= min(bounds) and max(*matrix.shape, *bounds) <= narrow.max
-    kind = np.int32 if fits else np.int64
-    return filled(ends[0], kind), filled(ends[1], kind)
+    kind = np.int32 if narrow.min <= low and max(*matrix.shape, high) <= narrow.max else np.int64
+    return filled(indices, kind), filled(indptr, kind)
 
 
 def _look(matrix: sp.csr_array) -> tuple[bool, bool]:

@@ -29,24 +29,12 @@ PREFIX = "p_"  # of columns of probabilities in a graph folder
 
 @dataclass(frozen=True)
 class Named:
-    """A table or a column, and the names it carries.
+    """A table or a column, and the names it carries."""
 
-    Attributes
-    ----------
-    value : pandas object, array or list
-        Without a column of ids.
-    rows : sequence, or None
-        The name of each row.
-    chosen : bool
-        Whether rows 0, 1, ... are names, too: those of a mapping or a column are.
-    columns : list, or None
-        The name of each column; None if this is no table or its columns are only numbered.
-    """
-
-    value: Any
-    rows: Any
-    chosen: bool = True
-    columns: list[Any] | None = None
+    value: Any  # a pandas object, an array or a list, without a column of ids
+    rows: Any  # the name of each row, or None
+    chosen: bool = True  # whether rows 0, 1, ... are names, too: those of a mapping or a column are
+    columns: list[Any] | None = None  # None if this is no table or its columns are only numbered
 
     def take(self, order: np.ndarray) -> Any:
         """Rows in another order, missing where it says -1."""
@@ -57,15 +45,15 @@ class Named:
             return self.value.reset_index(drop=True).reindex(order)
         if complete and isinstance(self.value, np.ndarray):
             return self.value[order]
-        return [None if place < 0 else self.value[place] for place in order.tolist()]
+        return [None if row < 0 else self.value[row] for row in order.tolist()]
 
 
-_PLAIN = (np.ndarray, list, tuple)  # what carries no names
+_UNNAMED = (np.ndarray, list, tuple)  # what carries no names
 
 
 def names_of(value: Any) -> Named | None:
     """A value that carries names, with them; None for arrays, lists and tensors."""
-    if type(value) in _PLAIN:
+    if type(value) in _UNNAMED:
         return None
     if isinstance(value, Named):
         return value
@@ -83,21 +71,14 @@ def names_of(value: Any) -> Named | None:
             rest = value[columns] if len(columns) > 1 else value[columns[0]] if columns else value
             return Named(rest, value[ID], columns=_chosen_columns(columns))
         return Named(value, value.index, chosen, _chosen_columns(columns))
-    listed = _columns_of(value)
-    if listed is None:
+    listed = "columns" if has(value, "get_column") else "column_names"  # polars, else Arrow
+    if not has(value, listed):
         return None
-    arrays = {name: np.asarray(column_of(value, name)) for name in listed}
+    arrays = {name: np.asarray(column_of(value, name)) for name in getattr(value, listed)}
     rows = arrays.pop(ID, None)
     parts = list(arrays.values())
     table = np.stack(parts, axis=1) if len(parts) > 1 else parts[0] if parts else np.empty(0)
     return Named(table, rows, columns=_chosen_columns(list(arrays)))
-
-
-def _columns_of(table: Any) -> list[Any] | None:
-    """Names of the columns of a table of polars or Arrow."""
-    if has(table, "get_column"):
-        return list(table.columns)
-    return list(table.column_names) if has(table, "column_names") else None
 
 
 def column_of(table: Any, name: Any) -> Any:
@@ -115,9 +96,7 @@ def _chosen_columns(columns: list[Any]) -> list[Any] | None:
 
 def _counts(names: Any) -> bool:
     """Whether names are 0, 1, ... in this order."""
-    if names is None:
-        return False
-    if not all(isinstance(name, (int, np.integer)) for name in names[:1]):
+    if names is None or not all(isinstance(name, (int, np.integer)) for name in names[:1]):
         return False
     return bool(np.array_equal(np.asarray(names), np.arange(len(names))))
 
@@ -126,17 +105,9 @@ def _counts(names: Any) -> bool:
 
 
 def align(value: Any, graph: Graph, name: str, *, partial: bool = False) -> Any:
-    """A value with a row per node, in the order of the graph where its rows have names.
+    """A value with a row per node, or per some if `partial`, in the order of the graph.
 
-    Parameters
-    ----------
-    value
-        Anything; what carries no names is returned as it is.
-    graph : Graph
-    name : str
-        What the user calls it.
-    partial : bool
-        Whether nodes may be without a row.
+    What carries no names is returned as it is.
     """
     named = names_of(value)
     if named is None:
@@ -176,7 +147,7 @@ def align_nodes(nodes: Any, ids: np.ndarray, name: str, anchored: bool = True) -
 
     Integers of pandas may be positions or ids: where these differ, that must be said.
     """
-    if type(nodes) in _PLAIN:
+    if type(nodes) in _UNNAMED:
         return nodes
     if isinstance(nodes, Mapping) or has(nodes, "columns"):
         raise SnapsError(f"'{name}' must be a list of nodes or a mask, got {shown(type(nodes))}")
@@ -187,9 +158,9 @@ def align_nodes(nodes: Any, ids: np.ndarray, name: str, anchored: bool = True) -
     values = as_array(nodes, name)
     items = values.tolist() if values.dtype.kind == "O" and values.ndim == 1 else []
     if values.dtype.kind == "b" or (items and all(isinstance(item, bool) for item in items)):
-        named = names_of(nodes)
+        named, mask = names_of(nodes), np.asarray(values, bool)
         order = None if named is None else _order(named, ids, name, False, anchored)
-        return np.asarray(values, bool) if order is None else np.asarray(values, bool)[order]
+        return mask if order is None else mask[order]
     integers = values.dtype.kind in "iu" or (
         bool(items) and all(isinstance(item, int) for item in items)
     )
@@ -238,18 +209,17 @@ def _order(
     if not anchored:
         raise SnapsError(
             f"'{name}' must have the default index where neither graph nor probs have ids, got "
-            f"{shown(_first(rows))} first: {_by_position(named)}"
+            f"{shown(_item(next(iter(rows))))} first: {_by_position(named)}"
         )
     texts = ids.dtype.kind == "U"
     listed = [row if isinstance(row, str) or not texts else str(row) for row in rows]
-    wanted = ids.tolist()
     place = dict(zip(listed, range(len(listed)), strict=True))
     if len(place) < len(listed):
         twice = next(row for i, row in enumerate(listed) if place[row] != i)
         raise SnapsError(f"{_title(named, name)} must not repeat an id, got {shown(twice)} twice")
-    order = np.fromiter((place.pop(one, -1) for one in wanted), np.int64, len(wanted))
+    order = np.fromiter((place.pop(each, -1) for each in ids.tolist()), np.int64, len(ids))
     if place and not others:
-        foreign = shown(_plain(next(iter(place))))
+        foreign = shown(_item(next(iter(place))))
         raise SnapsError(
             f"{_title(named, name)} must be ids of the graph's nodes, got {foreign}: "
             f"{_by_position(named)}"
@@ -294,11 +264,8 @@ def _by_position(named: Named) -> str:
     return "set its index to the ids, or pass .to_numpy() for rows in the graph's order"
 
 
-def _first(rows: Any) -> Any:
-    return _plain(next(iter(rows)))
-
-
-def _plain(value: Any) -> Any:
+def _item(value: Any) -> Any:
+    """A value without NumPy's type."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -312,15 +279,13 @@ def align_features(
     named = names_of(features)
     if named is None:
         return features, ids
-    numbers = ids
+    wanted = ids
     if ids is None:
         own = row_ids(features, "features")
-        if own is None:
-            return named.value, ids
-        if alone or own.dtype.kind == "U":
+        if own is None or alone or own.dtype.kind == "U":
             return named.value, own
-        numbers = np.arange(len(named.rows))  # as edges number the nodes
-    order = _order(named, np.asarray(numbers), "features", False)
+        wanted = np.arange(len(named.rows))  # as edges number the nodes
+    order = _order(named, np.asarray(wanted), "features", False)
     return (named.value if order is None else named.take(order)), ids
 
 
@@ -331,7 +296,7 @@ def row_ids(value: Any, name: str) -> np.ndarray | None:
         return None
     from snaps._checks.ids import check_ids
 
-    return check_ids(list(map(_plain, named.rows)), _title(named, name))
+    return check_ids(list(map(_item, named.rows)), _title(named, name))
 
 
 # -- columns ---------------------------------------------------------------------------------------
@@ -413,8 +378,7 @@ def match_columns(columns: Iterable[Any], classes: np.ndarray) -> np.ndarray:
 
 def _texts(columns: Iterable[Any]) -> list[str]:
     """Names of columns as text; those of truth values and whole floats as that of the integer."""
-    plain = map(_plain, columns)
-    return [str(int(each) if _is_whole(each) else each) for each in plain]
+    return [str(int(name) if _is_whole(name) else name) for name in map(_item, columns)]
 
 
 def _is_whole(name: Any) -> bool:

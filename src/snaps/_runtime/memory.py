@@ -74,11 +74,11 @@ def filled(table: np.ndarray, dtype: Any = None) -> np.ndarray:
     return out
 
 
-def taken(table: np.ndarray, places: np.ndarray) -> np.ndarray:
+def taken(table: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Some rows of a table, where large tables lie."""
-    out = room((len(places), *table.shape[1:]), table.dtype)
-    for some in pieces(len(places), table[:1].nbytes):
-        out[some] = table[places[some]]
+    out = room((len(positions), *table.shape[1:]), table.dtype)
+    for block in pieces(len(positions), table[:1].nbytes):
+        out[block] = table[positions[block]]
     return out
 
 

@@ -81,27 +81,17 @@ def _bar(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]:
     if not (show or _shown.get()):
         yield lambda count: None
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     console = Console(stderr=True)
     if not console.is_terminal:  # a bar would leave an empty line behind
         yield lambda count: None
         return
-    with Progress(*columns, console=console, transient=True) as progress:
+    columns = (
+        "{task.description}", bars.BarColumn(), bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(), bars.TimeRemainingColumn(),
+    )  # fmt: skip
+    with bars.Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(label, total=total)
         yield lambda count: progress.advance(task, count)

@@ -7,8 +7,14 @@ therefore see the same draw, and neither row order, chunking nor threads can cha
 from __future__ import annotations
 
 import hashlib
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+
+# Arrays that must not be taken for one another; their types tell them apart.
+Keys: TypeAlias = NDArray[np.uint64]  # one per node, made from its id: names it on any graph
+Positions: TypeAlias = NDArray[np.signedinteger[Any]]  # of nodes among those of one graph
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -28,6 +34,7 @@ FOLD_STREAM = -10
 REPORT_STREAM = -11
 CELL_STREAM = -12
 FINGERPRINT_STREAM = -13
+DRAW_STREAM = -14
 
 
 def mix(z: np.ndarray) -> np.ndarray:
@@ -68,7 +75,7 @@ def uniforms(seed: int, keys: np.ndarray, num_labels: int) -> np.ndarray:
     return scoring.uniforms(key_states(seed, keys), num_labels)
 
 
-def smallest(seed: int, keys: np.ndarray, stream: int, count: int) -> np.ndarray:
+def smallest(seed: int, keys: Keys, stream: int, count: int) -> Positions:
     """Positions of the `count` nodes with the smallest hash: a random subset without an order."""
     words = hashes(seed, keys, stream)
     if count >= len(words):
@@ -76,7 +83,7 @@ def smallest(seed: int, keys: np.ndarray, stream: int, count: int) -> np.ndarray
     return np.sort(np.argpartition(words, count)[:count])
 
 
-def node_keys(ids: np.ndarray) -> np.ndarray:
+def node_keys(ids: np.ndarray) -> Keys:
     """Turn node ids, integers or strings, into 64-bit keys that depend on the id alone."""
     if ids.dtype.kind in "iu":
         return ids.astype(np.uint64)
@@ -84,28 +91,26 @@ def node_keys(ids: np.ndarray) -> np.ndarray:
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
-def in_order(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Different places among nodes with these keys, in the order of the keys."""
+def in_order(keys: Keys, positions: Positions) -> Positions:
+    """Different positions among nodes with these keys, in the order of the keys."""
     if not (keys[1:] > keys[:-1]).all():
-        return places[np.argsort(keys[places], kind="stable")]
-    there = np.zeros(len(keys), bool)
-    there[places] = True
-    return np.flatnonzero(there)
+        return positions[np.argsort(keys[positions], kind="stable")]
+    chosen = np.zeros(len(keys), bool)
+    chosen[positions] = True
+    return np.flatnonzero(chosen)
 
 
-def locate_keys(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where nodes with these keys stand among all, and which of them are there at all."""
+def locate_keys(keys: Keys, wanted: Keys) -> tuple[Positions, Positions]:
+    """Positions of nodes with these keys among all, and which of them are there at all."""
     if not len(keys):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     ascending = bool((keys[1:] > keys[:-1]).all())
     if ascending and keys[0] == 0 and keys[-1] == len(keys) - 1:  # positions
-        found = np.flatnonzero(wanted < len(keys))
-        return wanted[found].astype(np.int64), found
-    order = None
-    if not ascending:
-        order = np.argsort(keys, kind="stable")
+        present = np.flatnonzero(wanted < len(keys))
+        return wanted[present].astype(np.int64), present
+    order = None if ascending else np.argsort(keys, kind="stable")
     place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
     if order is not None:
         place = order[place]
-    found = np.flatnonzero(keys[place] == wanted)
-    return place[found], found
+    present = np.flatnonzero(keys[place] == wanted)
+    return place[present], present

@@ -22,8 +22,10 @@ from snaps.cli.calibrate import calibrate
 from snaps.cli.datasets import app as datasets_app
 from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
+from snaps.cli.labels import draw, label, plan, watch
 from snaps.cli.predict import predict
 from snaps.cli.report import report
+from snaps.cli.select import accept, select
 from snaps.errors import SnapsError, SnapsWarning
 
 app = typer.Typer(
@@ -35,11 +37,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog="Example: snaps predict mygraph --alpha 0.05 --out sets.parquet")(predict)
+app.command(epilog="Example: snaps select mygraph --label fraud --fdr 0.1 --out flagged.parquet")(
+    select
+)
+app.command(epilog="Example: snaps accept mygraph --error 0.02 --out accepted.parquet")(accept)
 app.command(epilog="Example: snaps calibrate mygraph --alpha 0.05 --out model.snaps")(calibrate)
 app.command(epilog="Example: snaps evaluate mygraph --splits 100 --alpha 0.05 --alpha 0.1")(
     evaluate
 )
 app.command(epilog="Example: snaps report mygraph --alpha 0.05 --out report.html")(report)
+app.command(epilog="Example: snaps plan --alpha 0.05 --within 0.01 --nodes 10000")(plan)
+app.command(epilog="Example: snaps draw mygraph --nodes 500 --out to_label.csv --seed 7")(draw)
+app.command(epilog="Example: snaps label mygraph to_label.csv")(label)
+app.command(epilog="Example: snaps watch model.snaps mygraph --labels audit.csv --alarm 0.01")(
+    watch
+)
 app.command(epilog="Example: snaps demo --out demo")(demo)
 app.add_typer(datasets_app)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from snaps.cli._options import FolderOptions, MethodOptions, SavedOptions, given
 from snaps.cli._resources import place_for_tables, shape_of
 from snaps.cli._show import status
 from snaps.cli._words import name_classes
+from snaps.drawing import missing_ids
 from snaps.errors import SnapsError
 from snaps.folder import Folder, check_agreement, read_files
 from snaps.io.folders import GraphFiles, digests, folder_files, open_folder
@@ -34,11 +37,13 @@ def calibrated(
     saved: SavedOptions,
     limit: int | None = None,
     out: str = "-",
+    named: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[Estimator, Folder, dict[str, str]]:
     """The estimator of the options, or a saved one, calibrated on a folder.
 
     Also the folder, and the digests of all files that were read. Within a limit on memory, large
-    tables may be stored in temporary files next to `out`.
+    tables may be stored in temporary files next to `out`. Classes that options name must exist,
+    which is checked before anything is calibrated.
     """
     estimator = _estimator(how, saved)
 
@@ -57,11 +62,13 @@ def calibrated(
     with _progress.stage("calibration"), _progress.shown():
         if saved.using is None:
             name_classes(range(data.probs.shape[1]) if names is None else names)
-            _calibrate(estimator, data, options)
+            _check_named(named, np.arange(data.probs.shape[1]) if names is None else names)
+            _calibrate(estimator, data, options | {"group_floor": how.group_floor}, source.folder)
         else:
             inputs |= digests([saved.using])
             name_classes(estimator.classes_)
-            _recalibrate(estimator, data, saved, options)
+            _check_named(named, estimator.classes_)
+            _recalibrate(estimator, data, saved, options, source.folder)
     return estimator, data, inputs
 
 
@@ -126,6 +133,20 @@ def read_names(classes: str, *, integers: bool) -> list[Any]:
     return names
 
 
+def class_of(text: str, classes: Any, option: str = "--label") -> Any:
+    """The class, a number or a name, that is written on a command line."""
+    names = {str(name): name for name in np.asarray(classes).tolist()}
+    if text not in names:
+        raise SnapsError(f"'{option}' must be one of {shown(list(names))}, got {shown(text)}")
+    return names[text]
+
+
+def _check_named(named: Mapping[str, Sequence[str]], classes: Any) -> None:
+    for option, texts in named.items():
+        for text in texts:
+            class_of(text, classes, option)
+
+
 def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
     """The nodes to predict: role test, else every node that has no other use."""
     asked = data.nodes("test")
@@ -162,9 +183,9 @@ def _estimator(how: MethodOptions, saved: SavedOptions) -> Estimator:
     return estimator
 
 
-def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any]) -> None:
+def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any], folder: Path) -> None:
     """Calibrate on the nodes with role calib."""
-    calib = _labelled(data, data.nodes("calib"))
+    calib, missing = _labelled(data, data.nodes("calib"), folder)
     if calib.size == 0:
         raise SnapsError(f"{data.file} column 'role' must mark calibration nodes 'calib', got none")
     method = method_of(estimator)
@@ -172,18 +193,23 @@ def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any]) -> N
     estimator.calibrate(
         data.graph, named_columns(data.probs, data.classes), data.labels, calib,
         tune if method.scorer.needs_tuning else None,
-        known_nodes=known if method.uses_evidence else None, **options,
+        known_nodes=known if method.uses_evidence else None, missing_labels=missing, **options,
     )  # fmt: skip
 
 
 def _recalibrate(
-    estimator: Any, data: Folder, saved: SavedOptions, options: dict[str, Any]
+    estimator: Any, data: Folder, saved: SavedOptions, options: dict[str, Any], folder: Path
 ) -> None:
     """Go on with a saved estimator; nodes with role calib that it does not know calibrate too."""
     ids, calib = data.graph.ids, data.nodes("calib")
     for known in (estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_):
         calib = calib[~np.isin(ids[calib], known)]
-    calib = _labelled(data, calib)
+    calib, missing = _labelled(data, calib, folder)
+    if missing != estimator.missing_labels_ and saved.threshold != "keep":
+        raise SnapsError(
+            f"{data.file} must have as many calibration nodes without a label as calibrated with, "
+            f"{estimator.missing_labels_}, got {missing}: call calibrate() again"
+        )
     trained = data.nodes("train")
     trained = trained[np.isin(ids[trained], estimator.calib_ids_)]
     if trained.size:
@@ -197,12 +223,15 @@ def _recalibrate(
     estimator.recalibrate(data.graph, data.probs, data.labels, new, **options)
 
 
-def _labelled(data: Folder, calib: np.ndarray) -> np.ndarray:
-    """Calibration nodes, all of which must have a label."""
+def _labelled(data: Folder, calib: np.ndarray, folder: Path) -> tuple[np.ndarray, int]:
+    """Calibration nodes with a label, and how many have none by the record of 'snaps label'."""
     bare = calib[~data.labelled[calib]]
     if bare.size:
-        raise SnapsError(
-            f"{data.file} column 'label' must be given where the role is calib, "
-            f"got null for id {shown(data.graph.ids[bare[0]].item())}"
-        )
-    return calib
+        missing = missing_ids(folder)
+        for id_ in data.graph.ids[bare].tolist():
+            if id_ not in missing:
+                raise SnapsError(
+                    f"{data.file} column 'label' must be given where the role is calib, "
+                    f"got null for id {shown(id_)}"
+                )
+    return np.setdiff1d(calib, bare), len(bare)

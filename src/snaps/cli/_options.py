@@ -47,9 +47,28 @@ def option(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text)
 
 
+def read_alpha(text: str) -> Any:
+    """A level, or 'class=level,class=level' as a mapping."""
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = [part.rpartition("=") for part in text.split(",")]
+        rates = {name.strip(): float(rate) for name, _, rate in pairs}
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number, nor class=number,...") from None
+    if len(rates) < len(pairs):
+        raise typer.BadParameter(f"{text!r} must name each class once")
+    return rates
+
+
 Alpha = Annotated[
-    float | None,
-    option("Miscoverage: sets contain the true label with probability 1 - alpha. Default: 0.05."),
+    Any,
+    typer.Option(
+        help="Miscoverage: sets contain the true label with probability 1 - alpha; with "
+        "--class-conditional also per class, as fraud=0.02,honest=0.1. Default: 0.05.",
+        parser=read_alpha,
+        metavar="<float>",
+    ),
 ]
 Seed = Annotated[int | None, option("Fixes every random draw. Default: 0.")]
 AsJson = Annotated[bool, option("Print the result as JSON.", "--json")]
@@ -110,8 +129,19 @@ class MethodOptions(SearchOptions):
     class_conditional: Annotated[bool, option("A threshold per class.", "--class-conditional")] = (
         False
     )
+    class_floor: Annotated[
+        float | None, option("Cover at least this share of every class, next to 1 - alpha of all.")
+    ] = None
     group_by: Annotated[
         str | None, option("A threshold per value of this column of the nodes.")
+    ] = None
+    group_floor: Annotated[
+        float | None,
+        option("With --group-by: one threshold, and at least this share of every group covered."),
+    ] = None
+    confidence: Annotated[
+        float | None,
+        option("Reach the coverage with this probability in this draw, not only on average."),
     ] = None
     seed: Seed = None
 
@@ -120,6 +150,8 @@ class MethodOptions(SearchOptions):
         import snaps
         from snaps.predictor.estimator import method_of
 
+        if self.group_floor is not None and self.group_by is None:
+            raise SnapsError(f"'--group-floor' must go with --group-by, got {self.group_floor}")
         method = self.method or Method.SNAPS
         kind = getattr(snaps, method.name)
         takes = inspect.signature(kind).parameters

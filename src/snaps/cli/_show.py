@@ -13,6 +13,7 @@ import numpy as np
 
 from snaps._checks import plainly
 from snaps._version import __version__
+from snaps.cli._words import in_options
 from snaps.conformal.coverage import far_below
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def describe(estimator: Estimator, inputs: Mapping[str, str]) -> dict[str, Any]:
     return {
         "method": type(estimator).__name__,
         "score": repr(estimator.score_),
-        "alpha": float(estimator.alpha),
+        "alpha": rates(estimator.alpha),
+        **estimator.promises_,
         "seed": int(estimator.seed),
         "weights": estimator.part_weights_,
         "neighbours": estimator.neighbours_,
@@ -62,7 +64,9 @@ def describe(estimator: Estimator, inputs: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def summarise(estimator: Estimator, data: Folder, sets: PredictionSets) -> dict[str, Any]:
+def summarise(
+    estimator: Estimator, data: Folder, sets: PredictionSets, empty: Any = "keep"
+) -> dict[str, Any]:
     """What was predicted; with coverage where labels are known, and a look at the pool."""
     sizes, some = sets.sizes, len(sets) > 0
     summary: dict[str, Any] = {
@@ -75,15 +79,15 @@ def summarise(estimator: Estimator, data: Folder, sets: PredictionSets) -> dict[
     used = np.concatenate([estimator.calib_nodes_, estimator.tune_nodes_, trained])
     labelled = np.setdiff1d(sets.nodes[data.labelled[sets.nodes]], used)
     if labelled.size:
-        truth = estimator.evaluate(data.labels, labelled)
+        truth = estimator.evaluate(data.labels, labelled, empty=empty)
         kept = (
             "coverage", "coverage_interval", "inside", "tied", "upper_binds", "singleton_hit",
-            "class_coverage", "group_coverage",
+            "class_coverage", "group_coverage", "class_promise", "group_promise",
         )  # fmt: skip
         summary |= {"labelled": int(labelled.size), **{key: truth[key] for key in kept}}
-        summary["weakest_class"] = _weakest(truth, data.labels[labelled], float(estimator.alpha))
+        summary["weakest_class"] = _weakest(truth, data.labels[labelled], estimator.alpha)
     if count := int(np.isin(sets.nodes, trained).sum()):
-        _note(
+        remark(
             f"{count} of the sets are for nodes with role train or valid: the guarantee does not "
             "apply to them"
         )
@@ -91,21 +95,30 @@ def summarise(estimator: Estimator, data: Folder, sets: PredictionSets) -> dict[
         look = estimator.exchangeability(sets.nodes)
         summary["exchangeability"] = look.to_dict()
         if not look.alike:
-            _note(str(look))
+            remark(str(look))
     return summary
 
 
-def _note(text: str) -> None:
+def remark(text: str) -> None:
+    """A remark on stderr."""
     print(f"snaps: note: {text}", file=sys.stderr)
 
 
-def _weakest(truth: Evaluation, labels: np.ndarray, alpha: float) -> dict[str, Any] | None:
+def rates(alpha: Any) -> Any:
+    """The miscoverage as JSON has it."""
+    if isinstance(alpha, Mapping):
+        return {str(name): float(rate) for name, rate in alpha.items()}
+    return float(alpha)
+
+
+def _weakest(truth: Evaluation, labels: np.ndarray, alpha: Any) -> dict[str, Any] | None:
     """The class with the lowest coverage, if that is far below 1 - alpha; else None.
 
-    A threshold per class or group promises something else.
+    Thresholds or floors per class or group promise something else.
     """
-    if truth["coverage_interval"] is None:
+    if truth["coverage_interval"] is None or truth["class_promise"] is not None:
         return None
+    alpha = float(alpha)
     names, counts = np.unique(labels, return_counts=True)
     covered = np.array([truth["class_coverage"][name] for name in names.tolist()])
     gap = min(alpha, 0.1)  # twice as many misses as promised, or 0.1 more
@@ -121,14 +134,22 @@ def print_calibration(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(finite(summary)))
         return
-    _print_estimator(summary)
+    print_estimator(summary)
     print(f"wrote {summary['out']}")
 
 
-def _print_estimator(summary: dict[str, Any], file: Any = None) -> None:
+def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
     """What was calibrated, in two or three lines."""
     tuned = f", tuned on {summary['tuning_nodes']}" if summary["tuning_nodes"] else ""
-    print(f"{summary['method']} with {summary['score']}, alpha {summary['alpha']:g}", file=file)
+    alpha = summary["alpha"]
+    if isinstance(alpha, dict):
+        alpha = ", ".join(f"{name} {rate:g}" for name, rate in alpha.items())
+    promise = "".join(
+        f", {name.replace('_', ' ')} {summary[name]:g}"
+        for name in ("class_floor", "group_floor", "confidence")
+        if summary.get(name) is not None
+    )
+    print(f"{summary['method']} with {summary['score']}, alpha {alpha}{promise}", file=file)
     print(f"calibrated on {summary['calibration_nodes']} nodes{tuned}", file=file)
     if len(summary["weights"]) > 1:
         listed = ", ".join(f"{name} {weight:.2f}" for name, weight in summary["weights"].items())
@@ -147,7 +168,7 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(finite(summary)), file=file)
         return
-    _print_estimator(summary, file)
+    print_estimator(summary, file)
     if summary["size"] is not None:
         print(
             f"{summary['sets']} sets, mean size {summary['size']:.3f}, "
@@ -156,6 +177,10 @@ def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
         )
     if "coverage" in summary:
         print("\n".join(_coverage(summary)), file=file)
+    if "decisions" in summary:
+        counted = (f"{count} {name}" for name, count in summary["decisions"].items())
+        print(f"decisions: {', '.join(counted)}", file=file)
+        print("\n".join(map(in_options, summary["promises"])), file=file)
     print(_costs(summary), file=file)
     for path in (summary["out"], summary.get("saved", "-")):
         if path != "-":
@@ -169,14 +194,15 @@ def _coverage(summary: dict[str, Any]) -> list[str]:
         low, high = summary["coverage_interval"]
         where = "" if summary["inside"] else "OUTSIDE what is "
         line += f" ({where}expected: between {low:.4f} and {high:.4f})"
-    if summary["upper_binds"] is False:
+    if summary["upper_binds"] is False and summary["tied"]:
         line += f"; {summary['tied']:.1%} of the calibration scores tie, which adds coverage"
     lines = [line]
     if weakest := summary["weakest_class"]:
         lines.append(
             f"class {plainly(weakest['class'])} is covered {weakest['coverage']:.4f} on "
             f"{weakest['nodes']} nodes, far below {1 - summary['alpha']:g}: "
-            "--class-conditional gives each class a threshold of its own"
+            "--class-floor promises every class a least coverage, --class-conditional gives each "
+            "a threshold of its own"
         )
     known = {k: v for k, v in (summary["group_coverage"] or {}).items() if v is not None}
     if known:
@@ -184,6 +210,16 @@ def _coverage(summary: dict[str, Any]) -> list[str]:
         listed = ", ".join(f"{name} {value:.4f}" for name, value in worst)
         more = f", and {len(known) - 8} more" if len(known) > 8 else ""
         lines.append(f"coverage by group, lowest first: {listed}{more}")
+    if promised := summary.get("class_promise"):
+        known = {k: v for k, v in summary["class_coverage"].items() if v is not None}
+        worst = sorted(known.items(), key=lambda item: item[1])[:8]
+        listed = ", ".join(
+            f"{name} {value:.4f}"
+            + (f" (promised {promised[name]:g})" if promised[name] else " (no promise)")
+            for name, value in worst
+        )
+        more = f", and {len(known) - 8} more" if len(known) > 8 else ""
+        lines.append(f"coverage by class, lowest first: {listed}{more}")
     return lines
 
 

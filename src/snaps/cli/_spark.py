@@ -14,7 +14,7 @@ import numpy as np
 from snaps._checks import shown
 from snaps.cli._calibration import read_names
 from snaps.cli._options import FolderOptions, MethodOptions
-from snaps.cli._show import print_prediction, provenance
+from snaps.cli._show import print_prediction, provenance, rates
 from snaps.errors import SnapsError
 from snaps.io.files import check_apart
 from snaps.io.folders import CSV_FILES, check_folder, folder_files, open_folder
@@ -24,8 +24,8 @@ from snaps.spark._output import is_output, set_sizes, staged
 from snaps.spark._session import address, read_frames, session
 
 _LOCAL = (
-    "--with", "--group-by", "--weighted", "--missing", "--threshold", "--save", "--memory",
-    "--recall",
+    "--with", "--group-by", "--group-floor", "--empty", "--weighted", "--missing", "--threshold",
+    "--save", "--memory", "--recall", "--decide", "--otherwise",
 )  # fmt: skip
 
 
@@ -66,7 +66,12 @@ def predict_on_spark(
         "engine": "spark",
         "method": type(estimator).__name__,
         "score": repr(result.score),
-        "alpha": result.alpha,
+        "alpha": rates(estimator.alpha),
+        **{
+            name: value
+            for name in ("class_floor", "confidence")
+            if (value := getattr(estimator, name)) is not None
+        },
         "seed": int(estimator.seed),
         "weights": result.weights,
         "threshold": np.asarray(result.threshold).tolist(),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from snaps.cli._options import Alpha, AsJson, Seed, option
+import typer
+
+from snaps.cli._options import AsJson, Seed, option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +19,10 @@ SPLITS = 100
 def demo(
     out: Annotated[Path, option("Folder for the results.")] = Path("demo"),
     nodes: Annotated[int, option("Nodes of the synthetic graph.")] = 3000,
-    alpha: Alpha = None,
+    alpha: Annotated[
+        float,
+        typer.Option(help="Miscoverage: sets contain the true label with probability 1 - alpha."),
+    ] = 0.05,
     seed: Seed = None,
     as_json: AsJson = False,
 ) -> None:
@@ -39,7 +44,7 @@ def demo(
     from snaps.similarity import similarity_graph
     from snaps.splits import evaluate_splits
 
-    alpha, seed = 0.05 if alpha is None else alpha, seed or 0
+    seed = seed or 0
     check_alpha(alpha)
     check_seed(seed)
     check_integer(nodes, "nodes", low=200)
@@ -88,7 +93,11 @@ def demo(
         compared["SNAPS"].report(out / "report.html", labels, test, title="a synthetic graph")
         advance(1)
     rows = [
-        {"alpha": alpha, "method": name, **{k: float(v.mean()) for k, v in result.items()}}
+        {
+            "alpha": alpha,
+            "method": name,
+            **{k: float(v.mean()) for k, v in result.items() if k != "class_coverage"},
+        }
         for name, result in results.items()
     ]
     print_comparison(rows, {**provenance({}), "seed": seed, "splits": SPLITS}, as_json)

@@ -102,7 +102,11 @@ def evaluate(
                 tune_nodes=tune, known_nodes=known, alphas=alphas, **common,
             )  # fmt: skip
             for i, level in enumerate(alphas):
-                means = {key: float(np.mean(values[i])) for key, values in result.items()}
+                means = {
+                    key: float(np.mean(values[i]))
+                    for key, values in result.items()
+                    if key != "class_coverage"
+                }
                 rows.append({"alpha": level, "method": name, **means})
             advance(1)
     rows.sort(key=lambda row: alphas.index(row["alpha"]))

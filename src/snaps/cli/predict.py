@@ -18,11 +18,17 @@ from snaps.cli._options import (
     given_options,
     with_options,
 )
+from snaps.errors import SnapsError
 
 
 class Engine(StrEnum):
     LOCAL = "local"
     SPARK = "spark"
+
+
+class Empty(StrEnum):
+    KEEP = "keep"
+    TOP = "top"
 
 
 @with_options
@@ -34,7 +40,21 @@ def predict(
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
+    empty: Annotated[
+        Empty,
+        typer.Option(help="'top' adds the most probable label to sets that would be empty."),
+    ] = Empty.KEEP,
     save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
+    decide: Annotated[
+        str | None,
+        typer.Option(
+            help="Actions for sets of one label, such as 'fraud=block,honest=pass': adds a column "
+            "decision.",
+        ),
+    ] = None,
+    otherwise: Annotated[
+        str | None, typer.Option(help="With --decide: the action for all other sets.  [review]")
+    ] = None,
     memory: Annotated[
         str | None,
         typer.Option(
@@ -66,14 +86,15 @@ def predict(
         from snaps.cli._spark import predict_on_spark
 
         given = given_options(source) | given_options(how) | given_options(saved)
-        given |= {"--save": save, "--memory": memory}
+        given |= {"--empty": empty} if empty is not Empty.KEEP else {}
+        given |= {"--save": save, "--memory": memory, "--decide": decide, "--otherwise": otherwise}
         predict_on_spark(source, how, out, master, as_json, given)
         return
     if master is not None:
         raise typer.BadParameter("it goes with --engine spark", param_hint="--master")
     from snaps._runtime.memory import is_placed, placed
     from snaps._runtime.progress import recorded, stage
-    from snaps.cli._calibration import asked_nodes, calibrated
+    from snaps.cli._calibration import asked_nodes, calibrated, class_of
     from snaps.cli._resources import peak_memory, read_size, shown_size
     from snaps.cli._show import describe, print_prediction, summarise
     from snaps.errors import warn
@@ -83,6 +104,7 @@ def predict(
 
     # Before the work is done, not after.
     check_output(out, "--out")
+    actions = _read_actions(decide, otherwise)
     if save is not None:
         check_writable(save)
     written: dict[str, Any] = {"--out": None if out == "-" else out, "--save": save}
@@ -94,15 +116,24 @@ def predict(
     began = time.perf_counter()
     with recorded() as seconds, placed():
         with stage("reading"):  # what is more than reading and checking has stages of its own
-            estimator, data, inputs = calibrated(source, how, saved, limit, out)
+            named = {"--decide": list(actions)}
+            estimator, data, inputs = calibrated(source, how, saved, limit, out, named=named)
         with stage("sets"):
-            sets = estimator.predict_set(asked_nodes(data, estimator))
+            sets = estimator.predict_set(asked_nodes(data, estimator), empty=empty.value)
+            decisions = None
+            if actions:
+                by_class = {class_of(name, sets.classes): text for name, text in actions.items()}
+                decisions = sets.decide(by_class, otherwise or "review")
         with stage("writing"):
-            sets.write(out, metadata={"snaps.inputs": json.dumps(inputs)})
+            (decisions or sets).write(out, metadata={"snaps.inputs": json.dumps(inputs)})
             if save is not None:
                 _save(estimator, save, out)
         with stage("summary"):
-            summary = {**describe(estimator, inputs), **summarise(estimator, data, sets)}
+            summary = describe(estimator, inputs)
+            summary |= summarise(estimator, data, sets, empty.value)
+            if decisions is not None:
+                summary["decisions"] = decisions.counts
+                summary["promises"] = decisions.promises
         mapped, peak = is_placed(), peak_memory()
     if limit is not None and peak is not None and peak > limit and not mapped:
         warn(f"--memory {memory} was exceeded: the command took {shown_size(peak)}")
@@ -111,10 +142,26 @@ def predict(
     print_prediction({**summary, "peak_memory": peak}, as_json)
 
 
+def _read_actions(decide: str | None, otherwise: str | None) -> dict[str, str]:
+    """Actions by the text of their class."""
+    from snaps._checks import shown
+
+    if decide is None:
+        if otherwise is not None:
+            raise SnapsError(f"'--otherwise' must go with --decide, got {shown(otherwise)} alone")
+        return {}
+    pairs = [pair.partition("=") for pair in decide.split(",")]
+    actions = {name.strip(): action.strip() for name, _, action in pairs}
+    if len(actions) < len(pairs) or not all(name and text for name, text in actions.items()):
+        raise SnapsError(
+            "'--decide' must be class=action, separated by commas, each class once, got "
+            f"{shown(decide)}"
+        )
+    return actions
+
+
 def _save(estimator: Any, path: Path, out: str) -> None:
     """Save the estimator; if that fails, say that the sets are there already."""
-    from snaps.errors import SnapsError
-
     try:
         estimator.save(path)
     except SnapsError as error:

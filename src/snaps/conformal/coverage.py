@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from snaps._checks import check_alpha, check_integer, check_memory, check_number
-from snaps.conformal.rank import conformal_rank
+from snaps.conformal.rank import conformal_rank, exact_rank
 from snaps.errors import SnapsError
 
 # Up to so many test nodes the distribution is summed exactly; up to so many calibration nodes
@@ -45,11 +46,16 @@ def coverage_pmf(n: int, m: int, alpha: float | Fraction) -> np.ndarray:
     >>> coverage_pmf(n=9, m=2, alpha=0.1).round(3)
     array([0.018, 0.164, 0.818])
     """
+    n, m = check_integer(n, "n", low=1), check_integer(m, "m", low=1)
+    return rank_pmf(n, m, conformal_rank(n, alpha))
+
+
+def rank_pmf(n: int, m: int, rank: int) -> np.ndarray:
+    """The same for any rank of the threshold among the n calibration scores."""
     from scipy.special import betaln
 
-    n, m = check_integer(n, "n", low=1), check_integer(m, "m", low=1)
     check_memory(40 * m, "m", m)
-    rank, hits = conformal_rank(n, alpha), np.arange(m + 1)
+    hits = np.arange(m + 1)
     if rank > n:
         return np.where(hits == m, 1.0, 0.0)
     choices = -np.log(m + 1) - betaln(hits + 1, m - hits + 1)
@@ -73,12 +79,16 @@ def coverage_interval(
     if not 0 < level < 1:
         raise SnapsError(f"'level' must lie between 0 and 1, got {level:g}")
     n, m = (check_integer(value, name, low=1, high=MOST) for name, value in (("n", n), ("m", m)))
+    return rank_interval(n, m, conformal_rank(n, alpha), level)
+
+
+def rank_interval(n: int, m: int, rank: int, level: float = 0.99) -> tuple[float, float]:
+    """The same for any rank of the threshold among the n calibration scores."""
     tails = (1 - level) / 2, (1 + level) / 2
-    rank = conformal_rank(n, alpha)
     if rank > n:
         return 1.0, 1.0
     if m <= MOST_COUNTED and n <= MOST_EXACT:
-        low, high = np.searchsorted(np.cumsum(coverage_pmf(n, m, alpha)), tails)
+        low, high = np.searchsorted(np.cumsum(rank_pmf(n, m, rank)), tails)
         return int(low) / m, int(high) / m
     from scipy import stats
 
@@ -89,6 +99,54 @@ def coverage_interval(
         size = (n + 2) * m / (n + 1 + m) - 1
         low, high = np.rint(stats.beta(share * size, (1 - share) * size).ppf(tails) * m)
     return int(low) / m, int(high) / m
+
+
+def confident_rank(n: int, alpha: Fraction, confidence: Fraction, m: int | None = None) -> int:
+    """The smallest rank that covers a share 1 - alpha of m nodes with this confidence.
+
+    The confidence is the probability, over the draw of the calibration nodes, that at least
+    ceil((1 - alpha) m) of the m nodes to predict are covered. Without m, and at least with it, that
+    the coverage probability of a further node is 1 - alpha or more. Never below the conformal rank,
+    so that the average is promised as well; n + 1 if no rank will do.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> confident_rank(500, Fraction(1, 10), Fraction(9, 10))
+    460
+    >>> confident_rank(500, Fraction(1, 10), Fraction(9, 10), m=2500)
+    461
+    """
+    from scipy import special, stats
+
+    hits = None if m is None else m - alpha.numerator * m // alpha.denominator
+
+    def kept(rank: int) -> bool:
+        sure = special.betainc(n + 1 - rank, rank, float(alpha))
+        if hits:
+            # The rank-th calibration score lies beyond the hits-th of the others if so many of the
+            # first rank + hits - 1 of all scores are others.
+            sure = min(sure, stats.hypergeom.sf(hits - 1, n + (m or 0), m, rank + hits - 1))
+        return bool(sure >= float(confidence))
+
+    rank = exact_rank(n, alpha)
+    return bisect_left(range(rank, n + 1), True, key=kept) + rank if rank <= n else n + 1
+
+
+def fewest_confident(alpha: Fraction, confidence: Fraction, m: int | None = None) -> int:
+    """The smallest number of calibration nodes with which there is such a rank.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> fewest_confident(Fraction(1, 20), Fraction(19, 20))
+    59
+    """
+    most = 1
+    while confident_rank(most, alpha, confidence, m) > most:
+        most *= 2
+    enough = lambda n: confident_rank(n, alpha, confidence, m) <= n  # noqa: E731
+    return bisect_left(range(most + 1), True, lo=most // 2, key=enough)
 
 
 def far_below(

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from snaps._checks import check_labels, check_nodes
 from snaps.datasets.registry import Spec, Statistics
@@ -64,26 +63,6 @@ class Dataset:
     def num_classes(self) -> int:
         """One more than the largest label."""
         return int(self.labels.max()) + 1
-
-
-def manifest_arrays(edges: np.ndarray, features: np.ndarray, labels: np.ndarray) -> Arrays:
-    """A graph in the layout of the data manifest."""
-    adjacency = Graph(edges, num_nodes=len(labels)).adjacency
-    arrays = {
-        "adj_indptr": adjacency.indptr.astype(np.int32),
-        "adj_indices": adjacency.indices.astype(np.int32),
-        "y": labels.astype(np.int64),
-    }
-    # An entry of a sparse table costs twice the bytes: its value and its column.
-    if 2 * np.count_nonzero(features) > features.size:
-        return arrays | {"x": features.astype(np.float32)}
-    table = sp.csr_array(features)
-    return arrays | {
-        "x_data": table.data.astype(np.float32),
-        "x_indices": table.indices.astype(np.int32),
-        "x_indptr": table.indptr.astype(np.int32),
-        "x_shape": np.array(table.shape, np.int64),
-    }
 
 
 def build(spec: Spec, arrays: Arrays, path: Any) -> Dataset:

@@ -29,47 +29,23 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Spec:
-    """What is known of a dataset before it is loaded.
+    """What is known of a dataset before it is loaded."""
 
-    Attributes
-    ----------
-    name : str
-        The key that `load` takes, and the name of the file without .npz.
-    title : str
-        The name in the paper.
-    statistics : Statistics
-        The paper's row, errors included; for a graph that is not in the paper, the data manifest's.
-    loader, arguments
-        The class of torch_geometric.datasets that reads the upstream files, and what to pass to it;
-        for the OGB graphs `loader` is "ogb" and `arguments` holds OGB's own name.
-    sha256 : str or None
-        Checksum of the file that the data manifest describes.
-    aliases : tuple of str
-        Other names; case and punctuation of `name` and `title` may differ anyway.
-    binary : bool
-        Every positive feature is set to 1, as the upstream loader does.
-    smallest_class : int
-        Classes with fewer nodes are dropped, with their nodes.
-    directed : bool
-        The paper counts the edges of the original directed list, which is kept.
-    corrections : mapping of str to range
-        Values that may stand in place of the paper's: what the graph is known to have in truth.
-    in_paper : bool
-        Whether `statistics` is a row of the paper's table.
-    """
-
-    name: str
-    title: str
-    statistics: Statistics
+    name: str  # the key that `load` takes, and the name of the file without .npz
+    title: str  # the name in the paper
+    statistics: Statistics  # the paper's row, errors included; else the data manifest's
+    # The class of torch_geometric.datasets that reads the upstream files, and what to pass to it;
+    # for the OGB graphs "ogb", and OGB's own name.
     loader: str
     arguments: Mapping[str, Any]
-    sha256: str | None = None
-    aliases: tuple[str, ...] = ()
-    binary: bool = False
-    smallest_class: int = 0
-    directed: bool = False
+    sha256: str | None = None  # of the file that the data manifest describes
+    aliases: tuple[str, ...] = ()  # case and punctuation of names may differ anyway
+    binary: bool = False  # every positive feature is set to 1, as the upstream loader does
+    smallest_class: int = 0  # classes with fewer nodes are dropped, with their nodes
+    directed: bool = False  # the paper counts the original directed edges, which are kept
+    # Values that may stand in place of the paper's: what the graph is known to have in truth.
     corrections: Mapping[str, range] = field(default_factory=dict)
-    in_paper: bool = True
+    in_paper: bool = True  # whether `statistics` is a row of the paper's table
 
 
 # fmt: off
@@ -146,13 +122,10 @@ def find_spec(name: Any) -> Spec:
     wanted = _letters(name)
     if wanted in spellings:
         return spellings[wanted]
-    similar = [
-        spellings[spelling].name for spelling in difflib.get_close_matches(wanted, spellings)
-    ]
     hint = "there are " + ", ".join(DATASETS)
-    if similar:
-        # Two spellings may lead to one dataset.
-        hint = f"did you mean {' or '.join(map(repr, list(dict.fromkeys(similar))[:2]))}?"
+    if close := difflib.get_close_matches(wanted, spellings):
+        names = dict.fromkeys(spellings[spelling].name for spelling in close)  # each once
+        hint = f"did you mean {' or '.join(map(repr, list(names)[:2]))}?"
     raise SnapsError(f"there is no dataset {shown(name)}; {hint}")
 
 

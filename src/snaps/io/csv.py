@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.csv import ConvertOptions, ParseOptions, read_csv
 
 from snaps._checks import shown
 from snaps.errors import SnapsError
@@ -47,9 +50,6 @@ class CsvColumns(Columns):
         return sum(column.nbytes for column in self._held.values())
 
     def _read(self) -> Any:
-        import pyarrow as pa
-        from pyarrow.csv import ConvertOptions, ParseOptions, read_csv
-
         if self.path.is_dir():
             raise SnapsError(f"cannot read '{self.path}': it must be a file, got a folder")
         try:
@@ -79,9 +79,6 @@ class CsvColumns(Columns):
 
     def _typed(self, name: str, column: Any, texts: Collection[str]) -> Any:
         """Numbers where the name says so, integers where all values are written so, or strings."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         column = column.combine_chunks()
         if name == "weight" or name.startswith(_NUMBERS):
             bad = np.flatnonzero(~_matches(column, _NUMBER))
@@ -106,8 +103,6 @@ class CsvColumns(Columns):
         return column
 
     def _table(self, names: list[str]) -> Any:
-        import pyarrow as pa
-
         return pa.table({name: self._held[name] for name in names})
 
     def _streamed(self, names: list[str], num_rows: int) -> Iterator[list[Any]]:
@@ -125,7 +120,5 @@ class CsvColumns(Columns):
 
 def _matches(column: Any, pattern: str) -> np.ndarray:
     """Where a column of strings matches, or is null."""
-    import pyarrow.compute as pc
-
-    found = pc.match_substring_regex(column, pattern).fill_null(True)
-    return found.to_numpy(zero_copy_only=False)
+    matches = pc.match_substring_regex(column, pattern).fill_null(True)
+    return matches.to_numpy(zero_copy_only=False)

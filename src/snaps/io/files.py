@@ -71,22 +71,22 @@ def check_working_directory() -> None:
 
 def check_apart(outputs: Mapping[str, Any], inputs: Iterable[Path]) -> None:
     """Files to be written, by the option that names them, must be no inputs and not one another."""
-    places: dict[str, Path] = {}
-    wholes = [Path(os.path.realpath(path)) for path in inputs]
+    targets: dict[str, Path] = {}
+    sources = [Path(os.path.realpath(path)) for path in inputs]
     for name, path in outputs.items():
         target = _resolved(path)
-        for whole in wholes:
-            if target == whole or whole in target.parents or _same_file(target, whole):
+        for source in sources:
+            if source in target.parents or _same_file(target, source):
                 raise SnapsError(f"'{name}' must not be an input, got '{path}'")
-        for option, taken in places.items():
-            if target == taken or _same_file(target, taken):
+        for option, taken in targets.items():
+            if _same_file(target, taken):
                 raise SnapsError(f"'{name}' must not be the file of '{option}', got '{path}'")
-        places[name] = target
+        targets[name] = target
 
 
-def _same_file(one: Path, two: Path) -> bool:
+def _same_file(target: Path, other: Path) -> bool:
     try:
-        return os.path.samefile(one, two)
+        return target == other or os.path.samefile(target, other)
     except OSError:
         return False
 
@@ -103,23 +103,21 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         kept = _mode(target) if target.exists() else None
         with _named(target) if handle is None else _nameless(target, handle) as temporary:
-            usual = _make_private(temporary)
+            usual = _mode(temporary)  # to ask for the umask would be to change it, for all threads
+            temporary.chmod(0o600)
             yield temporary
             # A file that is replaced keeps its mode: what was private stays private.
             temporary.chmod(usual if kept is None else kept)
     except OSError as error:
-        raise SnapsError(f"cannot write '{path}': {_reason(error)}") from error
-
-
-def _reason(error: OSError) -> str:
-    """Why the system refused; Arrow wraps its words in others, but passes its number on."""
-    return os.strerror(error.errno) if error.errno else str(error)
+        # Arrow wraps the system's words in others, but passes its number on.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise SnapsError(f"cannot write '{path}': {reason}") from error
 
 
 @contextmanager
 def _named(target: Path) -> Iterator[Path]:
     """A file with a temporary name, which is renamed when the block succeeds."""
-    temporary = target.with_name(_hidden(target) + secrets.token_hex(4))
+    temporary = _temporary_name(target)
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
@@ -147,7 +145,7 @@ def _give_name(place: Path, target: Path, handle: int) -> None:
     try:
         _link(place, target, handle)
     except FileExistsError:  # no link replaces a file, but a rename does
-        temporary = target.with_name(_hidden(target) + secrets.token_hex(4))
+        temporary = _temporary_name(target)
         try:
             _link(place, temporary, handle)
             os.replace(temporary, target)
@@ -178,23 +176,64 @@ def _link(place: Path, name: Path, handle: int) -> None:
     os.link(place, name, src_dir_fd=handle, follow_symlinks=True)
 
 
-def _hidden(target: Path) -> str:
-    """How temporary names begin: short enough for any name that is itself allowed."""
-    return f".{target.name[:40]}."
+def _temporary_name(target: Path) -> Path:
+    """A hidden name in the same folder, short enough for any name that is itself allowed."""
+    return target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}")
 
 
 def _mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
 
 
-def _make_private(new: Path) -> int:
-    """Hide a new file until it is whole; return the mode that the system gave it.
+# -- pictures and JSON ---------------------------------------------------------------------------
 
-    To ask for the umask is to change it, for all threads: the system applies it by itself.
-    """
-    usual = _mode(new)
-    new.chmod(0o600)
-    return usual
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def new_figure() -> tuple[Any, Any]:
+    """A matplotlib figure with one axis, drawn without a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure, axis
+
+
+def check_picture(path: str | os.PathLike[str], name: str = "path") -> str:
+    """The format of a picture, by its name."""
+    suffix = check_path(path, name).suffix.lower()
+    if suffix not in PICTURES:
+        raise SnapsError(f"'{name}' must end in {', '.join(PICTURES)}, got {shown(str(path))}")
+    return suffix
+
+
+def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
+    """Write a figure, whole or not at all."""
+    kind = check_picture(path)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150, format=kind[1:])
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write a value as JSON, whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def read_json(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """An object that `write_json` wrote, whose entry `format` says that it is of this kind."""
+    try:
+        value = parse_json(check_path(path).read_bytes())
+    except OSError as error:
+        raise SnapsError(f"cannot read '{path}': {error.strerror}") from error
+    except ValueError as error:
+        raise unreadable(path, error, "not JSON") from error
+    if not isinstance(value, dict) or value.get("format") != kind:
+        raise SnapsError(f"cannot read '{path}': not a file of format {kind}")
+    return value
 
 
 # -- archives ------------------------------------------------------------------------------------

@@ -7,14 +7,18 @@ that it writes carry one mark, a digest of the graph: files of two graphs are no
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from snaps._checks import check_path, in_row
 from snaps._checks.ids import check_ids
@@ -196,17 +200,108 @@ def read_graph(files: GraphFiles, *, weighted: bool) -> tuple[dict[str, Any], An
 def read_features(root: Path, nodes: Columns, num_nodes: int) -> Any:
     """The features of a graph folder, from wherever they are; None if there are none."""
     present = [root / name for name in FEATURE_FILES if os.path.exists(root / name)]
-    places = [nodes.title("features")] if "features" in nodes else []
+    sources = [nodes.title("features")] if "features" in nodes else []
     named = [name for name in nodes.types if name.startswith(FEATURE)]
     if isinstance(nodes, CsvColumns) and named:
-        places.append(f"{nodes.file} columns '{FEATURE}<name>'")
-    places += [path.name for path in present]
-    if len(places) > 1:
-        raise SnapsError(f"'{root}' must have features in one place, got {' and '.join(places)}")
-    if not places:
+        sources.append(f"{nodes.file} columns '{FEATURE}<name>'")
+    sources += [path.name for path in present]
+    if len(sources) > 1:
+        raise SnapsError(f"'{root}' must have features in one place, got {' and '.join(sources)}")
+    if not sources:
         return None
     if not present:
         return nodes.numbers(named) if "features" not in nodes else nodes.lists("features")
     features, mark = read_feature_file(present[0], num_nodes)
     check_mark(nodes, present[0], mark)
     return features
+
+
+def change_nodes(path: Path, new: Path, rows: np.ndarray, columns: Mapping[str, list[str]]) -> None:
+    """Write nodes.parquet or nodes.csv to `new` with other values in some rows of columns of names.
+
+    All else stays: other columns, the order of rows, and what the file says of itself. An empty
+    string is null. A column that is missing is added.
+    """
+    if path.is_dir():
+        raise SnapsError(f"'{path}' must be one file to be changed, got a folder of part files")
+    if path.suffix == ".csv":
+        _change_csv(path, new, rows, columns)
+    else:
+        _change_parquet(path, new, rows, columns)
+
+
+def _change_csv(path: Path, new: Path, rows: np.ndarray, columns: Mapping[str, list[str]]) -> None:
+    """Field by field, as text."""
+    with open(path, newline="", encoding="utf-8-sig") as old:
+        header, *lines = (line for line in csv.reader(old) if line)
+    for name, values in columns.items():
+        if name not in header:
+            header.append(name)
+            lines = [[*line, ""] for line in lines]
+        place = header.index(name)
+        for row, value in zip(rows.tolist(), values, strict=True):
+            lines[row][place] = value
+    with open(new, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *lines])
+
+
+def _change_parquet(
+    path: Path, new: Path, rows: np.ndarray, columns: Mapping[str, list[str]]
+) -> None:
+    """One row group after the other, so that wide features need not fit into memory."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, page_checksum_verification=True) as old:
+        schema, fresh = old.schema_arrow, dict[str, Any]()
+        for name, values in columns.items():
+            place = schema.get_field_index(name)
+            kind = _kind_for(values, None if place < 0 else schema.field(place).type)
+            fresh[name] = _typed(values, kind, f"{path.name} column '{name}'")
+            field = pa.field(name, kind)
+            schema = schema.append(field) if place < 0 else schema.set(place, field)
+        begin = 0
+        with pq.ParquetWriter(new, schema, write_page_checksum=True) as writer:
+            for group in range(old.num_row_groups):
+                table = old.read_row_group(group)
+                inside = (rows >= begin) & (rows < begin + len(table))
+                for name, values in fresh.items():
+                    field, place = schema.field(name), table.schema.get_field_index(name)
+                    column = pa.nulls(len(table), field.type)
+                    if place >= 0:
+                        column = table.column(place).combine_chunks().cast(field.type)
+                    chosen = np.zeros(len(table), bool)
+                    chosen[rows[inside] - begin] = True
+                    order = np.argsort(rows[inside])
+                    taken = values.take(pa.array(np.flatnonzero(inside)[order]))
+                    column = pc.replace_with_mask(column, pa.array(chosen), taken)
+                    if place < 0:
+                        table = table.append_column(field, column)
+                    else:
+                        table = table.set_column(place, field, column)
+                writer.write_table(table.cast(schema))
+                begin += len(table)
+
+
+def _kind_for(values: list[str], kind: Any) -> Any:
+    """The type of a column that takes these names: its own if it has one."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    if kind is not None and types.is_dictionary(kind):
+        kind = kind.value_type
+    if kind is not None and not types.is_null(kind):
+        return kind
+    plain = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", value) for value in values if value)
+    return pa.int64() if plain else pa.string()
+
+
+def _typed(values: list[str], kind: Any, title: str) -> Any:
+    """Names as an Arrow array of a type; "" is null."""
+    import pyarrow as pa
+
+    try:
+        return pa.array([value or None for value in values], pa.string()).cast(kind)
+    except pa.ArrowException as error:
+        raise SnapsError(f"{title} must take the labels as {kind}: {error}") from error

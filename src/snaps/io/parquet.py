@@ -9,6 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+from pyarrow.dataset import (
+    ParquetFileFormat,
+    ParquetFragmentScanOptions,
+    dataset,
+    get_partition_keys,
+    partitioning,
+)
+from pyarrow.parquet import ParquetFile, read_metadata, read_schema
 
 from snaps._checks import machine_memory, plainly, shown
 from snaps._checks.ids import Places, locate
@@ -33,14 +44,6 @@ class Columns:
     metadata: Mapping[str, str] = {}
 
     def __init__(self, path: Path):
-        import pyarrow as pa
-        from pyarrow.dataset import (
-            ParquetFileFormat,
-            ParquetFragmentScanOptions,
-            dataset,
-            partitioning,
-        )
-
         if not os.path.exists(path):
             raise SnapsError(f"cannot read '{path}': no such file")
         self.path, self.file = path, path.name
@@ -51,7 +54,7 @@ class Columns:
             parts = dataset(path, **options)
             schemas = [_decoded(part.physical_schema) for part in parts.get_fragments()]
             if path.is_dir():
-                texts = {each.name for one in schemas for each in one if is_text(each.type)}
+                texts = {each.name for schema in schemas for each in schema if is_text(each.type)}
                 keys = hive(path, parts.files, texts)
                 options |= {"partitioning": partitioning(keys, flavor="hive")}
                 options |= {"partition_base_dir": str(path)}
@@ -77,8 +80,6 @@ class Columns:
         what = "damaged or not a Parquet file"
         if not self.path.is_dir():
             return unreadable(self.path, error, what)
-        from pyarrow.parquet import read_metadata
-
         for part in sorted(self.path.rglob("*.parquet")):
             try:
                 read_metadata(part)
@@ -100,8 +101,6 @@ class Columns:
 
     def width(self, name: str) -> tuple[int, np.dtype]:
         """Numbers in the first list of a column, and their type; none without the column."""
-        import pyarrow.types as types
-
         kind = self.types.get(name)
         if kind is None or not (types.is_nested(kind) and hasattr(kind, "value_type")):
             return 0, np.dtype(np.float32)
@@ -116,8 +115,6 @@ class Columns:
 
     def longest(self, name: str) -> int:
         """Characters of the longest string of a column; none if it is no column of strings."""
-        import pyarrow.compute as pc
-
         if not is_text(self.types.get(name)):
             return 0
         try:
@@ -151,8 +148,6 @@ class Columns:
 
     def _table(self, names: list[str]) -> Any:
         """The columns, as far as memory goes: lists may hold any number of equal values."""
-        import pyarrow as pa
-
         scanner = self._data.scanner(columns=names)
         parts, size = [], 0
         for part in scanner.to_batches():
@@ -189,9 +184,6 @@ class Columns:
 
     def _streamed(self, names: list[str], num_rows: int) -> Iterator[list[Any]]:
         """The columns, so many rows at a time: Arrow's scanner would decode whole row groups."""
-        from pyarrow.dataset import get_partition_keys
-        from pyarrow.parquet import ParquetFile
-
         ahead = min(max(BLOCK // len(names), _AHEAD[1]), _AHEAD[0])
         for part in self._data.get_fragments():
             keys = get_partition_keys(part.partition_expression)
@@ -211,13 +203,11 @@ class Columns:
     def _check_there(self, names: list[str]) -> None:
         for name in names:
             if name not in self.types:
-                found = ", ".join(self.types) or "none"
-                one = (
-                    "a column 'probs', or columns 'p_<class>'"
-                    if name == "probs"
-                    else f"a column '{name}'"
-                )
-                raise SnapsError(f"{self.file} must have {one}, got {found}")
+                present = ", ".join(self.types) or "none"
+                needed = f"a column '{name}'"
+                if name == "probs":
+                    needed = "a column 'probs', or columns 'p_<class>'"
+                raise SnapsError(f"{self.file} must have {needed}, got {present}")
         self.check_memory(names)
 
     def _refuse_nulls(self, name: str, column: Any, first: int = 0) -> None:
@@ -249,8 +239,6 @@ class Columns:
 
     def ids(self, name: str) -> np.ndarray:
         """A column of integers or of strings."""
-        import pyarrow.types as types
-
         (column,) = self.read([name])
         if types.is_integer(column.type):
             return column.to_numpy()
@@ -263,9 +251,6 @@ class Columns:
 
     def places(self, names: list[str], ids: np.ndarray) -> np.ndarray:
         """Columns of ids as positions among these ones, (columns, rows), a batch at a time."""
-        import pyarrow as pa
-        import pyarrow.types as types
-
         self._check_there(names)
         kinds, batches = [self.types[name] for name in names], self._batches(names)
         if all(map(types.is_integer, kinds)):
@@ -285,22 +270,21 @@ class Columns:
 
     def _by_number(self, ids: np.ndarray) -> Callable[[str, Any, int], np.ndarray]:
         """What finds columns of integers among ids."""
-        places = Places(ids)
-        return lambda name, column, first: places.find(column.to_numpy(), self.title(name))
+        index = Places(ids)
+        return lambda name, column, first: index.find(column.to_numpy(), self.title(name))
 
     def _by_name(self, known: Any) -> Callable[[str, Any, int], np.ndarray]:
         """What finds columns of strings among ids, without an object for each of them."""
-        import pyarrow.compute as pc
 
         def find(name: str, column: Any, first: int) -> np.ndarray:
             refuse_nuls(column, self.title(name), first)
-            found = pc.index_in(column, known.cast(column.type))
-            if found.null_count:
-                wrong = column[int(np.flatnonzero(null_mask(found))[0])].as_py()
+            positions = pc.index_in(column, known.cast(column.type))
+            if positions.null_count:
+                wrong = column[int(np.flatnonzero(null_mask(positions))[0])].as_py()
                 raise SnapsError(
                     f"{self.title(name)} must name nodes of the graph, got {plainly(wrong)}"
                 )
-            return found.to_numpy()
+            return positions.to_numpy()
 
         return find
 
@@ -322,9 +306,6 @@ class Columns:
 
     def lists(self, name: str) -> np.ndarray:
         """A column of lists of equal length as a table (n, length)."""
-        import pyarrow.compute as pc
-        import pyarrow.types as types
-
         self._check_there([name])
         title, kind, out = self.title(name), self.types[name], np.empty((0, 0))
         listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
@@ -351,8 +332,6 @@ class Columns:
 
     def values(self, name: str) -> np.ndarray:
         """A column of strings, numbers or booleans; null is None, or nan among floats."""
-        import pyarrow.types as types
-
         (column,) = self.read([name], nulls=True)
         kind = column.type
         if types.is_floating(kind):
@@ -375,8 +354,6 @@ def _gathered(
     batches: Iterator[tuple[slice, list[Any]]], least: int
 ) -> Iterator[tuple[slice, list[Any]]]:
     """Batches, put together until they have so many bytes."""
-    import pyarrow as pa
-
     first, size, held = 0, 0, list[list[Any]]()
     for rows, columns in batches:
         held.append(columns)
@@ -393,8 +370,6 @@ def _gathered(
 
 def column_names(path: Path) -> list[str] | None:
     """The columns of a Parquet file; None if it is no such file."""
-    from pyarrow.parquet import read_schema
-
     try:
         return list(read_schema(path).names)
     except Exception:  # pyarrow raises whatever the bytes suggest
@@ -408,8 +383,6 @@ def null_mask(column: Any) -> np.ndarray:
 
 def refuse_nuls(column: Any, title: str, first: int = 0) -> None:
     """Refuse strings that hold the character NUL: NumPy drops it at their end, two become one."""
-    import pyarrow.compute as pc
-
     row = pc.index(pc.match_substring(column, "\0"), True).as_py()
     if row >= 0:
         raise SnapsError(
@@ -428,32 +401,24 @@ def texts(column: Any, title: str) -> np.ndarray:
 
 def _as_text(column: Any) -> np.ndarray:
     """A column of strings, each of which takes as many bytes as the longest."""
-    import pyarrow.compute as pc
-
     longest = pc.max(pc.utf8_length(column)).as_py()
     out = room((len(column),), f"U{longest or 1}")
-    for some in pieces(len(column), out.itemsize):
-        out[some] = column[some].to_pylist()
+    for block in pieces(len(column), out.itemsize):
+        out[block] = column[block].to_pylist()
     return np.asarray(out)
 
 
 def is_text(kind: Any) -> bool:
     """Whether an Arrow type, or None for none, is one of strings."""
-    import pyarrow.types as types
-
     return kind is not None and (types.is_string(kind) or types.is_large_string(kind))
 
 
 def _is_number(kind: Any) -> bool:
-    import pyarrow.types as types
-
     return types.is_floating(kind) or types.is_integer(kind)
 
 
 def _decoded(schema: Any) -> Any:
     """A schema with plain types for columns that are only stored in another way."""
-    import pyarrow as pa
-    import pyarrow.types as types
 
     def plain(kind: Any) -> Any:
         kind = kind.value_type if types.is_dictionary(kind) else kind

@@ -10,6 +10,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.dataset import get_partition_keys
+from pyarrow.parquet import ParquetFile
 
 from snaps._checks import plainly
 from snaps.errors import SnapsError
@@ -23,8 +27,6 @@ def hive(path: Path, files: list[str], texts: set[str]) -> Any:
     A key is one of integers only if all its values are written as integers are and the files have
     no strings for it; else it is one of strings. pyarrow itself takes 01 and 1 for one integer.
     """
-    import pyarrow as pa
-
     values: dict[str, set[str]] = {}
     for folder in {PurePath(os.path.relpath(file, path)).parent for file in files}:
         for segment in folder.parts:
@@ -46,8 +48,6 @@ def _is_integer(text: str) -> bool:
 
 def check_agreement(path: Path, parts: Iterable[Any], kinds: dict[str, Any]) -> None:
     """Refuse part files with a column that differs from the value in their folders' names."""
-    from pyarrow.dataset import get_partition_keys
-
     for part in parts:
         for name, value in get_partition_keys(part.partition_expression).items():
             if name in part.physical_schema.names:
@@ -55,10 +55,6 @@ def check_agreement(path: Path, parts: Iterable[Any], kinds: dict[str, Any]) -> 
 
 
 def _compare(path: Path, part: Any, name: str, value: Any, kind: Any) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow.parquet import ParquetFile
-
     first = 0
     with part.open() as source, ParquetFile(source) as file:
         for batch in file.iter_batches(columns=[name]):

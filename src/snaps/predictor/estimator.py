@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_flag, check_seed, shown
+from snaps._checks import check_flag, check_level, check_seed, check_share, plainly, shown
+from snaps.conformal.calibration import Promise
+from snaps.conformal.watching import Watch
 from snaps.errors import NotCalibratedError, SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor import persistence
-from snaps.predictor.evaluation import Evaluation, evaluate
+from snaps.predictor.evaluation import Evaluation, evaluate, watch
 from snaps.predictor.exchangeability import Exchangeability, exchangeability
 from snaps.predictor.explanation import Explanation, explain
 from snaps.predictor.predictor import Method, Predictor
 from snaps.predictor.recalibration import recalibrate
+from snaps.predictor.selection import Selection, accept, select
 from snaps.scores import APS, LIBRARY, Score, check_score
 from snaps.scoring.parts import Scorer
 from snaps.sets import PredictionSets
@@ -37,11 +40,13 @@ def _fact(ask: Callable[[Any, Predictor], Any], doc: str) -> Any:
 class Estimator:
     """The base class of all estimators; a subclass says which scorer its parameters make."""
 
-    alpha: float | Fraction = 0.05
+    alpha: float | Fraction | Mapping[Any, float] = 0.05
     _: KW_ONLY
     score: Score = APS()  # noqa: RUF009 - scores are immutable
     seed: int = 0
     class_conditional: bool = False
+    class_floor: float | None = None
+    confidence: float | None = None
 
     _traits: ClassVar[dict[str, Any]] = {}  # what else its `Method` says
     # The parameters that were calibrated with, and what came of it; swapped as a whole.
@@ -54,12 +59,21 @@ class Estimator:
 
     def _method(self) -> Method:
         """The parameters, checked."""
-        alpha = check_alpha(self.alpha)
+        by_class = check_flag(self.class_conditional, "class_conditional")
+        level = check_level(self.alpha, by_class)
         check_score(self.score)
         seed = check_seed(self.seed)
-        by_class = check_flag(self.class_conditional, "class_conditional")
+        promise = Promise(
+            class_floor=check_share(self.class_floor, "class_floor"),
+            confidence=check_share(self.confidence, "confidence"),
+        )
+        if promise.class_floor is not None and by_class:
+            raise SnapsError(
+                "'class_floor' must be left out with class_conditional=True (--class-conditional), "
+                f"got {plainly(self.class_floor)}"
+            )
         name = type(self).__name__
-        return Method(name, self._scorer(), alpha, seed, by_class, **self._traits)
+        return Method(name, self._scorer(), level, seed, by_class, promise, **self._traits)
 
     # -- calibration ----------------------------------------------------------------------------
 
@@ -76,6 +90,8 @@ class Estimator:
         known_nodes: Any = None,
         groups: Any = None,
         classes: Any = None,
+        group_floor: float | None = None,
+        missing_labels: int = 0,
     ) -> Self:
         """Score every node and set the threshold on the calibration nodes.
 
@@ -107,6 +123,12 @@ class Estimator:
         classes : list of K names, optional
             Names of the columns of `probs`; needed for an array where labels are strings, or
             integers other than 0, ..., K - 1, and no pandas Categorical.
+        group_floor : float, optional
+            One threshold for all nodes, and a coverage of at least this in every group with enough
+            calibration nodes, instead of one threshold per group.
+        missing_labels : int
+            How many other calibration nodes were drawn whose labels are missing. They count as not
+            covered, which keeps the guarantee, whichever they are.
 
         Examples
         --------
@@ -118,7 +140,8 @@ class Estimator:
         """
         return self._calibrate(
             graph, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
-            tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups,
+            tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups, group_floor=group_floor,
+            missing_labels=missing_labels,
         )  # fmt: skip
 
     def _calibrate(self, graph: Any, probs: Any, labels: Any, nodes: Any, **given: Any) -> Self:
@@ -228,7 +251,12 @@ class Estimator:
     # -- prediction -----------------------------------------------------------------------------
 
     def predict_set(
-        self, nodes: Any = None, alpha: float | None = None, *, smoothed: bool = False
+        self,
+        nodes: Any = None,
+        alpha: float | Mapping[Any, float] | None = None,
+        *,
+        smoothed: bool = False,
+        empty: Literal["keep", "top"] = "keep",
     ) -> PredictionSets:
         """Prediction sets of some nodes.
 
@@ -238,11 +266,13 @@ class Estimator:
             By default all but calibration, tuning and known nodes. The guarantee applies to nodes
             drawn from the same pool as the calibration nodes, not to nodes that were used to
             calibrate, tune or train.
-        alpha : float, optional
+        alpha : float, or mapping from class to float; optional
             Another level than the estimator's; the weights stay.
         smoothed : bool
             Break ties at random per node and label: coverage is then exactly 1 - alpha also where
             scores tie. The sets contain the labels whose smoothed p-value is above alpha.
+        empty : "keep" or "top"
+            "top" adds the most probable label to sets that would be empty. Coverage can only rise.
 
         Examples
         --------
@@ -255,7 +285,7 @@ class Estimator:
         array([0])
         """
         level = self.alpha if alpha is None else alpha
-        return self._predictor().at(level).sets(nodes, smoothed)
+        return self._predictor().at(level).sets(nodes, smoothed, empty)
 
     def predict_p(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
         """Conformal p-values (m, K): a label is in the set at alpha if its p-value is above alpha.
@@ -276,7 +306,65 @@ class Estimator:
         """
         return self._predictor().p_values(nodes, smoothed)
 
-    def evaluate(self, labels: Any, nodes: Any = None) -> Evaluation:
+    def select(self, label: Any, fdr: float = 0.1, nodes: Any = None) -> Selection:
+        """List nodes that have a label, with a bound on the share that has not.
+
+        On average over draws of the calibration nodes, at most a share `fdr` of the nodes selected
+        is of another label; an empty list has none. This holds for nodes drawn from the same pool
+        as the calibration nodes, linked or not, and for each label by itself. Thresholds, groups
+        and `alpha` play no part.
+
+        Parameters
+        ----------
+        label : int or str
+            A class, as in `classes_`.
+        fdr : float
+            The false discovery rate.
+        nodes : array of positions, mask (n,), or ids where these are strings; optional
+            By default all but calibration, tuning and known nodes, which cannot be selected.
+            Choose them without looking at evidence or labels.
+
+        Notes
+        -----
+        Jin and Candès, *Selection by prediction with conformal p-values*, JMLR 2023. Evidence is
+        the method's probability of the label; ties count against a node, so nothing is smoothed.
+
+        Examples
+        --------
+        >>> probs, labels = np.repeat([[0.9, 0.1], [0.2, 0.8]], 200, axis=0), np.repeat([0, 1], 200)
+        >>> cp = snaps.SplitConformal(0.1).calibrate(None, probs, labels, np.arange(0, 400, 2))
+        >>> flagged = cp.select(1, fdr=0.1)
+        >>> len(flagged), flagged.ids[flagged.selected][:3]
+        (100, array([201, 203, 205]))
+        """
+        return select(self._predictor(), label, fdr, nodes)
+
+    def accept(self, error: float = 0.02, nodes: Any = None) -> Selection:
+        """List nodes whose most probable label may be taken as it is.
+
+        On average over draws of the calibration nodes, at most a share `error` of the labels
+        accepted is wrong. See `select` for what this needs.
+
+        Parameters
+        ----------
+        error : float
+            The false discovery rate of accepted labels.
+        nodes : see `select`
+
+        Examples
+        --------
+        >>> probs, labels = np.repeat([[0.9, 0.1], [0.2, 0.8]], 200, axis=0), np.repeat([0, 1], 200)
+        >>> cp = snaps.SplitConformal(0.1).calibrate(None, probs, labels, np.arange(0, 400, 2))
+        >>> print(cp.accept(error=0.02))
+        200 of 200 nodes accepted with the most probable label: on average at most 2 % of such a
+        list are wrong, over draws of 200 calibration nodes.
+        The smallest rate that 200 calibration nodes can certify for a list this long is 0.5 %.
+        """
+        return accept(self._predictor(), error, nodes)
+
+    def evaluate(
+        self, labels: Any, nodes: Any = None, *, empty: Literal["keep", "top"] = "keep"
+    ) -> Evaluation:
         """Compare the sets of labelled nodes with their labels.
 
         Parameters
@@ -284,6 +372,7 @@ class Estimator:
         labels : array (n,)
         nodes : array of positions, mask (n,), or ids where these are strings; optional
             By default all labelled nodes but calibration, tuning and known nodes.
+        empty : see `predict_set`
 
         Returns
         -------
@@ -293,7 +382,8 @@ class Estimator:
             coverage_interval (where coverage falls with probability 0.99 for nodes of the same
             pool; None with class or group thresholds) and inside; tied (share of calibration
             scores that tie) and upper_binds (False if scores tie at the threshold: coverage may
-            then exceed the interval). Infinite and missing values are None.
+            then exceed the interval); class_promise, group_promise and confidence (what is promised
+            beyond the average). Infinite and missing values are None.
 
         Examples
         --------
@@ -304,7 +394,44 @@ class Estimator:
         >>> result["coverage"], result["size"], result["n"]
         (1.0, 2.0, 20)
         """
-        return evaluate(self._predictor().at(self.alpha), labels, nodes)
+        return evaluate(self._predictor().at(self.alpha), labels, nodes, empty)
+
+    def watch(
+        self,
+        labels: Any,
+        nodes: Any,
+        *,
+        state: Watch | str | os.PathLike[str] | None = None,
+        alarm: float = 0.01,
+    ) -> Watch:
+        """Test, label by label, whether coverage is still what calibration promised.
+
+        Labels of randomly audited nodes may arrive in batches and late, and you may look after
+        each. If audited and calibration nodes are drawn alike and scored on one graph, there is
+        ever an alarm with probability at most `alarm`, however long you watch.
+
+        Parameters
+        ----------
+        labels : array (n,), Series, or mapping from id to label
+        nodes : array of positions or ids
+            The audited nodes, in the order in which their labels arrived. A node counts once: those
+            that `state` has counted are left out.
+        state : Watch or path, optional
+            What was seen before: an earlier result, or the file that its `save` wrote.
+        alarm : float
+            Probability of a false alarm at most.
+
+        Examples
+        --------
+        >>> probs, labels = np.tile([0.6, 0.3, 0.1], (40, 1)), [0, 0, 0, 1] * 10
+        >>> cp = snaps.SplitConformal(0.4, score=snaps.THR())
+        >>> cp = cp.calibrate(None, probs, labels, nodes=np.arange(20))
+        >>> watch = cp.watch(labels, [20, 21, 23])
+        >>> watch = cp.watch(labels, [21, 22], state=watch)
+        >>> watch.hits, watch.alarmed
+        (array([ True,  True, False,  True]), False)
+        """
+        return watch(self._predictor().at(self.alpha, quiet=True), labels, nodes, state, alarm)
 
     def exchangeability(self, nodes: Any = None) -> Exchangeability:
         """Test whether calibration nodes look like the nodes to predict; needs no label.
@@ -406,14 +533,19 @@ class Estimator:
         True
         """
         params, predictor = self._current()
-        check_alpha(self.alpha)
+        check_level(self.alpha, self.class_conditional)
         persistence.save(path, self, params["alpha"], predictor, check_flag(data, "data"))
 
     # -- what calibration gave ------------------------------------------------------------------
 
     threshold_ = _fact(
-        lambda cp, p: p.calibration.threshold(check_alpha(cp.alpha)),
+        lambda cp, p: p.at(cp.alpha, quiet=True).threshold(),
         "The largest score that is still in; one per class, group, or both where asked for.",
+    )
+    promises_ = _fact(
+        lambda _, p: p.shown_promise(),
+        "What is promised beyond an average: class_floor, group_floor and confidence, as far as "
+        "they were asked for.",
     )
     weights_ = _fact(
         lambda _, p: (p.scorer.weights.get("similar", 0.0), p.scorer.weights.get("linked", 0.0)),
@@ -451,6 +583,9 @@ class Estimator:
     calib_labels_ = _fact(
         lambda _, p: p.roles.calib.labels,
         "Classes of the calibration nodes, as columns of the probabilities.",
+    )
+    missing_labels_ = _fact(
+        lambda _, p: p.roles.missing, "How many calibration nodes count as not covered."
     )
     calib_scores_ = _fact(
         lambda _, p: p.calibration.scores, "Scores of the calibration nodes' labels."
@@ -502,7 +637,12 @@ class Estimator:
         return self._fitted is not None
 
     def __repr__(self) -> str:
-        text = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        given = self.get_params()
+        text = ", ".join(
+            f"{name}={value!r}"
+            for name, value in given.items()
+            if value is not None or name not in ("class_floor", "confidence")
+        )
         fitted = self._fitted
         if fitted is not None:
             predictor = fitted[1]

@@ -1,15 +1,18 @@
-"""`evaluate`: a dict that prints as a small table and is fit for JSON."""
+"""Sets of labelled nodes against their labels: `evaluate`, once, and `watch`, as labels arrive."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import numpy as np
 
 from snaps import metrics
-from snaps._checks import check_disjoint, check_known
-from snaps.conformal.coverage import coverage_interval
+from snaps._checks import check_alpha, check_disjoint, check_known, plainly
+from snaps.conformal.calibration import Promise
+from snaps.conformal.coverage import rank_interval
+from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels
@@ -39,9 +42,14 @@ class Evaluation(dict[str, Any]):
             rows.append(("tied", _percent(self["tied"]), words))
         for what in ("class", "group"):
             coverages = self.get(f"{what}_coverage") or {}
+            promised = self.get(f"{what}_promise") or {}
             known = {name: value for name, value in coverages.items() if value is not None}
             for name, value in sorted(known.items(), key=lambda item: item[1])[:5]:
-                rows.append((f"{what} {name}", f"{value:.4f}", "coverage"))
+                words = "coverage"
+                if promised:
+                    least = promised[name]
+                    words += ", no promise" if least is None else f", at least {least:g} promised"
+                rows.append((f"{what} {name}", f"{value:.4f}", words))
             if len(known) > 5:
                 rows.append((f"... {len(known) - 5} more", "", f"{what} coverages, all higher"))
         wide, middle = (max(len(row[i]) for row in rows) for i in (0, 1))
@@ -54,9 +62,11 @@ def _verdict(evaluation: Evaluation) -> str:
     if evaluation["coverage_interval"] is None:
         return ""
     low, high = evaluation["coverage_interval"]
+    sure = evaluation["confidence"]
     place = "inside" if evaluation["inside"] else "OUTSIDE"
     tie = "" if evaluation["upper_binds"] else "; scores tie, so the upper end does not bind"
-    return f"{place} [{low:.4f}, {high:.4f}], where 99 % of fair splits fall{tie}"
+    sure = "" if sure is None else f"; promised with confidence {sure:g}"
+    return f"{place} [{low:.4f}, {high:.4f}], where 99 % of fair splits fall{tie}{sure}"
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -81,7 +91,9 @@ def _name(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
 
-def evaluate(predictor: Predictor, labels: Any, nodes: Any = None) -> Evaluation:
+def evaluate(
+    predictor: Predictor, labels: Any, nodes: Any = None, empty: str = "keep"
+) -> Evaluation:
     """Compare the sets of labelled nodes with their labels; see `SNAPS.evaluate`."""
     inputs, roles = predictor.inputs, predictor.roles
     codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
@@ -93,18 +105,21 @@ def evaluate(predictor: Predictor, labels: Any, nodes: Any = None) -> Evaluation
     check_known(codes, wanted, "nodes", inputs.graph.ids)
     for whose, keys in predictor.used():
         check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
-    return compare_with_truth(predictor, predictor.sets_at(wanted), codes[wanted])
+    return compare_with_truth(predictor, predictor.sets(wanted, empty=empty), codes[wanted])
 
 
 def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.ndarray) -> Evaluation:
     """What `evaluate` returns, for sets of nodes whose label codes are `truth`."""
-    calibration, roles, alpha = predictor.calibration, predictor.roles, predictor.alpha
+    calibration, roles = predictor.calibration, predictor.roles
     hits = sets.mask[np.arange(len(sets)), truth]
     coverage = float(hits.mean())
     interval = inside = upper_binds = None
     if calibration.kind == "calibration":
-        interval = coverage_interval(len(calibration), len(sets), alpha)
-        upper_binds = not _ties_at_threshold(predictor, sets.nodes, truth)
+        rank = calibration.rank(predictor.alpha, len(sets))
+        interval = rank_interval(len(calibration) + calibration.missing, len(sets), rank)
+        topped = sets.metadata.get("snaps.empty") == "top"
+        exact = not (topped or calibration.missing)
+        upper_binds = exact and not (_ties_at_threshold(predictor, sets.nodes, truth))
         inside = interval[0] <= coverage and (coverage <= interval[1] or not upper_binds)
 
     def by(values: np.ndarray, names: Any) -> dict[Any, float | None]:
@@ -115,6 +130,10 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
             for i, name in enumerate(names)
         }
 
+    def promised(kind: str, names: Any) -> dict[Any, float | None] | None:
+        values = predictor.promised(kind)
+        return None if values is None else dict(zip(map(_name, names), values, strict=True))
+
     groups = roles.groups
     return Evaluation(
         coverage=coverage,
@@ -123,7 +142,7 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
         singleton_hit=float((hits & (sets.sizes == 1)).mean()),
         empty=metrics.empty(sets),
         n=len(sets),
-        threshold=_plain(calibration.threshold(alpha)),
+        threshold=_plain(predictor.threshold(sets.nodes)),
         coverage_interval=interval,
         inside=inside,
         tied=calibration.tied_share(),
@@ -132,12 +151,69 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
         n_tune=predictor.num_tuned,
         class_coverage=by(truth, roles.classes),
         group_coverage=by(groups.codes[sets.nodes], groups.names) if groups.given else None,
+        class_promise=promised("class", roles.classes),
+        group_promise=promised("group", groups.names) if groups.given else None,
+        confidence=predictor.shown_promise().get("confidence"),
     )
 
 
 def _ties_at_threshold(predictor: Predictor, positions: np.ndarray, truth: np.ndarray) -> bool:
     """Whether scores tie at the threshold, which lets in more than the coverage distribution."""
-    calibration = predictor.calibration
-    limit = calibration.threshold(predictor.alpha)
+    calibration, codes = predictor.calibration, predictor.roles.groups.codes[positions]
+    limits = calibration.limits(predictor.level, predictor.counts(positions))
     scores = predictor.inputs.score(predictor.scorer, positions)[np.arange(len(truth)), truth]
-    return bool((calibration.scores == limit).sum() > 1 or (scores == limit).any())
+    own = limits[codes if calibration.by_group else 0, truth if calibration.per_class else 0]
+    ties = (calibration.scores[:, None] == np.unique(limits)).sum(axis=0)
+    return bool((ties > 1).any() or (scores == own).any())
+
+
+def watch(
+    predictor: Predictor, labels: Any, nodes: Any, state: Any = None, alarm: float = 0.01
+) -> Watch:
+    """Count labels of audited nodes, in the order given; see `SNAPS.watch`."""
+    inputs, roles, calibration = predictor.inputs, predictor.roles, predictor.calibration
+    level = check_alpha(alarm, "alarm")
+    if calibration.kind != "calibration":
+        raise SnapsError(
+            f"'watch' must have one threshold for all nodes, got one per {calibration.kind}"
+        )
+    if calibration.promise != Promise():
+        promised = ", ".join(predictor.shown_promise())
+        raise SnapsError(f"'watch' must have one threshold for all nodes, got {promised}")
+    n = len(calibration) + calibration.missing
+    rank = calibration.rank(predictor.alpha)
+    if rank > len(calibration):
+        raise SnapsError(
+            f"'alpha' must give a finite threshold, which can be missed, got "
+            f"{float(predictor.alpha):g} with {n} calibration nodes"
+        )
+    digest = hashlib.sha256(np.sort(roles.calib.keys).astype("<u8").tobytes()).hexdigest()
+    before = Watch.start(n, rank, float(level), digest)
+    if state is not None:
+        before = _continued(before, state if isinstance(state, Watch) else Watch.load(state))
+    codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
+    wanted = predictor.wanted(nodes)
+    check_known(codes, wanted, "nodes", inputs.graph.ids)
+    for whose, keys in predictor.used():
+        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    if wanted.size == 0:
+        return before
+    sets = predictor.sets_at(wanted)
+    return before.count(sets.ids.tolist(), sets.mask[np.arange(len(sets)), codes[wanted]])
+
+
+def _continued(fresh: Watch, state: Watch) -> Watch:
+    """A state, if it belongs to this calibration and to the same alarm."""
+    if state.alarm != fresh.alarm:
+        raise SnapsError(
+            f"'alarm' must stay as it was when the watch began, {state.alarm:g}, "
+            f"got {plainly(fresh.alarm)}"
+        )
+    mine, theirs = ((w.n, w.rank, w.calibration) for w in (fresh, state))
+    if mine != theirs:
+        raise SnapsError(
+            f"'state' must be of this calibration (rank {fresh.rank} of {fresh.n} nodes), got one "
+            f"of rank {state.rank} of {state.n}{' other' * (mine[:2] == theirs[:2])} nodes: after "
+            "a calibration begin a new one"
+        )
+    return state

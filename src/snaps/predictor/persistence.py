@@ -18,14 +18,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import (
+    Rates,
     check_alpha,
     check_integer,
     check_known,
     check_labels,
+    check_level,
     check_neighbours,
     check_number,
     check_probs,
     check_seed,
+    check_share,
     check_weights,
     shown,
 )
@@ -88,6 +91,7 @@ def save(
         "classes": roles.classes.tolist(),
         "named_columns": roles.named,
         "by_class": calibration.by_class,
+        "group_floor": _pack_share(calibration.promise.group_floor),
         "groups": list(roles.groups.names) if roles.groups.given else None,
         "data": data,
         "given": predictor.given_similarity,
@@ -101,6 +105,8 @@ def save(
         },
         "paid": roles.tuning.drawn,
     }
+    if roles.missing:
+        header["missing_labels"] = roles.missing
     odd = [group for group in roles.groups.names if type(group) not in _NAMES]
     if odd:
         raise SnapsError(f"'groups' must be strings or numbers to be saved, got {shown(odd[0])}")
@@ -137,15 +143,29 @@ def _pack_parameters(parameters: Mapping[str, Any]) -> Header:
     return packed | {
         "alpha": _pack_alpha(packed["alpha"]),
         "score": _pack_score(packed["score"]),
+        "class_floor": _pack_share(packed["class_floor"]),
+        "confidence": _pack_share(packed["confidence"]),
     }
 
 
-def _pack_alpha(alpha: Any) -> str:
+def _pack_alpha(alpha: Any) -> str | list[list[Any]]:
+    if isinstance(alpha, Mapping):
+        return [[str(name), _pack_alpha(rate)] for name, rate in alpha.items()]
     return str(alpha if isinstance(alpha, float) else check_alpha(alpha))
 
 
-def _unpack_alpha(alpha: str) -> float | Fraction:
+def _unpack_alpha(alpha: Any) -> Any:
+    if isinstance(alpha, list):
+        return {str(name): _unpack_alpha(rate) for name, rate in alpha}
     return Fraction(alpha) if "/" in alpha else float(alpha)
+
+
+def _pack_share(share: Any) -> str | None:
+    return None if check_share(share, "share") is None else str(_pack_alpha(share))
+
+
+def _unpack_share(share: Any) -> float | Fraction | None:
+    return None if share is None else _unpack_alpha(share)
 
 
 def _pack_score(score: Any) -> Header:
@@ -238,6 +258,8 @@ def parameters(header: Header) -> dict[str, Any]:
     packed = dict(header["parameters"])
     packed["alpha"] = _unpack_alpha(packed["alpha"])
     packed["score"] = _unpack_score(packed["score"])
+    for name in ("class_floor", "confidence"):
+        packed[name] = _unpack_share(packed.get(name))
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in packed.items()
     }
@@ -276,7 +298,8 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
         raise SnapsError(f"'reference' must be a list of keys, got {reference.dtype}")
     tuning = replace(tuning, drawn=bool(header["paid"]))
     named = bool(header.get("named_columns", False))
-    roles = Roles(calib, tuning, known, reference, classes, groups, named)
+    missing = check_integer(header.get("missing_labels", 0), "missing_labels", low=0)
+    roles = Roles(calib, tuning, known, reference, classes, groups, named, missing)
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
         raise SnapsError("its nodes must be in its graph")
     scores = arrays["calib_scores"]
@@ -291,14 +314,21 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
         _check_codes(own, "calib_groups", len(groups))
         if own.shape != scores.shape:
             raise SnapsError(f"'calib_groups' must have shape {scores.shape}, got {own.shape}")
+    floor = _unpack_share(header.get("group_floor"))
+    method = method.with_group_floor(floor, groups.names or None)
     calibration = Calibration(
-        scores, calib.labels, len(classes), own, len(groups), bool(header["by_class"])
-    )
+        scores, calib.labels, len(classes), own, len(groups), bool(header["by_class"]),
+        method.promise, missing,
+    )  # fmt: skip
     scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
     directed, then = header.get("links_directed"), header.get("calibrated_alpha")
-    alpha = method.alpha if then is None else check_alpha(_unpack_alpha(then))
+    level = method.level
+    if then is not None:
+        level = check_level(_unpack_alpha(then), method.class_conditional)
+    if isinstance(level, Rates):
+        level.in_order(classes)
     return Predictor(
-        replace(method, alpha=alpha),
+        replace(method, level=level),
         inputs,
         roles,
         scorer,

@@ -7,19 +7,27 @@ immutable: an estimator replaces its `Predictor` as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_disjoint, check_flag, plainly, warn_confidence
+from snaps._checks import (
+    Rates,
+    check_disjoint,
+    check_flag,
+    check_level,
+    check_share,
+    plainly,
+    warn_confidence,
+)
 from snaps._checks.named import class_order, column_names
 from snaps._runtime.memory import taken
 from snaps._runtime.progress import stage
 from snaps._runtime.randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
 from snaps._version import __version__
-from snaps.conformal.calibration import Calibration
+from snaps.conformal.calibration import Calibration, Level, Promise
 from snaps.conformal.coverage import far_below
 from snaps.errors import NotCalibratedError, SnapsError, warn
 from snaps.graph import Graph
@@ -28,7 +36,7 @@ from snaps.predictor.roles import Roles, mixed_seed, read_nodes
 from snaps.scoring.evidence import Keys
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import Context, FittedScorer, Scorer, Similar
-from snaps.sets import PredictionSets, trusted_sets
+from snaps.sets import PredictionSets, SetPromise, trusted_sets
 from snaps.similarity import SimilarityGraph
 
 # A class is reported as weak if so many tuning nodes show a coverage that far below 1 - alpha,
@@ -46,9 +54,12 @@ class Method:
         The estimator's class.
     scorer : Scorer
         The method before its fit.
-    alpha : Fraction
+    level : Fraction or Rates
+        The miscoverage, or that of each class.
     seed : int
     class_conditional : bool
+    promise : Promise
+        What is promised beyond an average coverage.
     needs_graph : bool
     uses_evidence : bool
         Whether labels of known nodes make a difference.
@@ -60,13 +71,33 @@ class Method:
 
     name: str
     scorer: Scorer
-    alpha: Fraction
+    level: Fraction | Rates
     seed: int
     class_conditional: bool = False
+    promise: Promise = field(default_factory=Promise)
     needs_graph: bool = True
     uses_evidence: bool = False
     items: bool = False
     without_features: str = ""
+
+    @property
+    def alpha(self) -> Fraction:
+        """The miscoverage; of several the smallest, which is tuned for."""
+        return self.level.smallest if isinstance(self.level, Rates) else self.level
+
+    def with_group_floor(self, group_floor: Any, groups: Any) -> Method:
+        """The same with a floor for every group."""
+        floor = check_share(group_floor, "group_floor")
+        if floor is None:
+            return self
+        if groups is None:
+            raise SnapsError("'groups' must be given with group_floor, got None")
+        if self.class_conditional:
+            raise SnapsError(
+                "'group_floor' must be left out with class_conditional=True (--class-conditional), "
+                f"got {plainly(group_floor)}"
+            )
+        return replace(self, promise=replace(self.promise, group_floor=floor))
 
     def read(
         self, graph: Any, probs: Any, similarity: Any, logits: bool, classes: Any = None
@@ -93,9 +124,17 @@ class Method:
         similarity: Any = None,
         logits: bool = False,
         classes: Any = None,
+        group_floor: Any = None,
         **roles: Any,
     ) -> Predictor:
         """From what users pass to `SNAPS.calibrate`; `roles` go to `Roles.read`."""
+        method = self.with_group_floor(group_floor, roles.get("groups"))
+        promise, missing = method.promise, roles.get("missing_labels", 0)
+        if missing and (promise.class_floor is not None or promise.group_floor is not None):
+            raise SnapsError(
+                "'missing_labels' must be 0 with class_floor or group_floor, "
+                f"got {plainly(missing)}"
+            )
         warn_confidence(self.alpha)
         with stage("reading"):
             probs, classes = class_order(probs, labels, classes)
@@ -105,7 +144,7 @@ class Method:
                 named=column_names(probs) is not None,
                 tune=self.alpha if self.scorer.needs_tuning else None, seed=self.seed, **roles,
             )  # fmt: skip
-        return self.fit(inputs, read)
+        return method.fit(inputs, read)
 
     def fit(self, inputs: Inputs, roles: Roles, fitted: FittedScorer | None = None) -> Predictor:
         """Fit the scorer on the tuning nodes unless it is given, and set the threshold."""
@@ -123,9 +162,13 @@ class Method:
             roles.groups.codes[positions] if roles.groups.given else 0,
             len(roles.groups),
             self.class_conditional,
+            self.promise,
+            roles.missing,
         )
-        calibration.warn_few(self.alpha, roles.classes, roles.groups.names)
-        if not kept and calibration.kind == "calibration" and fitted.tuning_scores is not None:
+        level = level_for(self.level, roles.classes)
+        calibration.warn_few(level, roles.classes, roles.groups.names)
+        one_threshold = not (calibration.per_class or calibration.by_group)
+        if not kept and one_threshold and fitted.tuning_scores is not None:
             _warn_weak_class(calibration, fitted.tuning_scores, roles, self.alpha)
         return Predictor(
             self, inputs, roles, fitted, calibration,
@@ -167,7 +210,7 @@ class Predictor:
         Whether links had a direction; None in files that don't say.
     apart : bool
         Whether the graph is another than the one calibrated on: no node of it was used.
-    asked : Fraction or None
+    asked : Fraction, Rates or None
         Another level than the one calibrated for.
     fingerprints : mapping of str to Fingerprint
         What nodes looked like: those "used" (calibration, tuning, known) and the "reference".
@@ -182,7 +225,7 @@ class Predictor:
     weighted: bool = False
     directed: bool | None = None
     apart: bool = False
-    asked: Fraction | None = None
+    asked: Fraction | Rates | None = None
     fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)
 
     @property
@@ -202,18 +245,45 @@ class Predictor:
 
     def at(self, alpha: Any, quiet: bool = False) -> Predictor:
         """The same at another level; warns where that level needs more nodes."""
-        level = check_alpha(alpha)
-        if level == self.method.alpha:
+        level = check_level(alpha, self.method.class_conditional)
+        if level == self.method.level:
             return self
+        new = replace(self, asked=level)
         if not quiet:
-            warn_confidence(level)
-            self.calibration.warn_few(level, self.roles.classes, self.roles.groups.names)
-        return replace(self, asked=level)
+            warn_confidence(new.alpha)
+            self.calibration.warn_few(new.level, self.roles.classes, self.roles.groups.names)
+        return new
+
+    @property
+    def level(self) -> Level:
+        """The level of the sets, or one per class."""
+        level = self.method.level if self.asked is None else self.asked
+        return cast("Level", level_for(level, self.roles.classes))
 
     @property
     def alpha(self) -> Fraction:
-        """The level of the sets."""
-        return self.method.alpha if self.asked is None else self.asked
+        """The level of the sets; of several the smallest."""
+        level = self.level
+        return min(level) if isinstance(level, tuple) else level  # type: ignore[return-value]
+
+    def counts(self, positions: np.ndarray | None = None) -> np.ndarray | None:
+        """How many nodes of each group are predicted: by default all that were not used.
+
+        None where thresholds don't depend on it.
+        """
+        if self.method.promise.confidence is None or self.data is None:
+            return None
+        positions = self.wanted(None) if positions is None else positions
+        codes = self.roles.groups.codes[positions]
+        return np.bincount(codes, minlength=len(self.roles.groups))
+
+    def limits(self) -> np.ndarray:
+        """The thresholds (groups or 1, classes or 1) for all nodes that were not used."""
+        return self.calibration.limits(self.level, self.counts())
+
+    def threshold(self, positions: np.ndarray | None = None) -> Any:
+        """The threshold of `limits`: a number, or an array."""
+        return self.calibration.threshold(self.level, self.counts(positions))
 
     # -- which nodes --------------------------------------------------------------------------
 
@@ -255,14 +325,24 @@ class Predictor:
 
     # -- what they get ------------------------------------------------------------------------
 
-    def sets(self, nodes: Any = None, smoothed: bool = False) -> PredictionSets:
+    def sets(
+        self, nodes: Any = None, smoothed: bool = False, empty: str = "keep"
+    ) -> PredictionSets:
         """Prediction sets of some nodes, by default of all that were not used."""
+        if empty not in ("keep", "top"):
+            raise SnapsError(f"'empty' must be 'keep' or 'top', got {plainly(empty)}")
         sets = self.sets_at(self._predicted(nodes), check_flag(smoothed, "smoothed"))
+        if empty == "top":
+            bare = np.flatnonzero(~sets.mask.any(axis=1))
+            top = np.asarray(taken(self.inputs.probs, sets.nodes[bare])).argmax(axis=1)
+            sets.mask[bare, top] = True
         made = {
             "version": __version__,
             "method": self.method.name,
             "score": repr(self.scorer.score),
-            "alpha": float(self.alpha),
+            "alpha": self.shown_level(),
+            **self.shown_promise(),
+            **({"empty": empty} if empty == "top" else {}),
             "seed": self.method.seed,
             "calibration_nodes": len(self.roles.calib),
             "tuning_nodes": len(self.roles.tuning),
@@ -270,20 +350,55 @@ class Predictor:
         sets.metadata = {f"snaps.{name}": str(value) for name, value in made.items()}
         return sets
 
+    def shown_level(self) -> float | dict[str, float]:
+        """The miscoverage as JSON has it: a number, or one per class by name."""
+        level = self.level
+        if not isinstance(level, tuple):
+            return float(level)
+        names = [str(name) for name in self.roles.classes]
+        return {name: float(rate) for name, rate in zip(names, level, strict=True)}
+
+    def promised(self, kind: str) -> list[float | None] | None:
+        """The coverage promised for each "class" or "group"; None where nothing is."""
+        calibration, level = self.calibration, self.level
+        count = len(self.roles.classes if kind == "class" else self.roles.groups)
+        if kind in calibration.kind:
+            rates = level if isinstance(level, tuple) else (level,) * count
+            return [float(1 - rate) for rate in rates]
+        floor, poor = calibration.floor_of(kind)
+        return None if floor is None else [None if few else float(floor) for few in poor]
+
+    def shown_promise(self) -> dict[str, float]:
+        """What is promised beyond an average, by name, as JSON has it."""
+        promise = asdict(self.method.promise)
+        return {name: float(value) for name, value in promise.items() if value is not None}
+
     def p_values(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
         """Conformal p-values (m, K) of some nodes."""
         return self._p_values_at(self._predicted(nodes), check_flag(smoothed, "smoothed"))
 
     def sets_at(self, positions: np.ndarray, smoothed: bool = False) -> PredictionSets:
         """Prediction sets of the nodes at these positions."""
-        inputs, roles, alpha = self.inputs, self.roles, self.alpha
+        inputs, roles, level = self.inputs, self.roles, self.level
         if smoothed:
-            mask = self._p_values_at(positions, True) > float(alpha)
+            if self.method.promise.confidence is not None:
+                raise SnapsError("'smoothed' must be False with confidence, got True")
+            rates = np.array(level if isinstance(level, tuple) else (level,), np.float64)
+            mask = self._p_values_at(positions, True) > rates
         else:
             scores = inputs.score(self.scorer, positions)
-            mask = self.calibration.contains(scores, alpha, roles.groups.codes[positions])
+            codes, counts = roles.groups.codes[positions], self.counts(positions)
+            mask = self.calibration.contains(scores, level, codes, counts)
         ids = np.asarray(taken(inputs.graph.ids, positions))
-        return trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
+        sets = trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
+        confidence = self.method.promise.confidence
+        sets.promise = SetPromise(
+            self.calibration.kind,
+            np.full(inputs.num_classes, np.array(level, np.float64)),
+            None if "class" in self.calibration.kind else self.promised("class"),
+            None if confidence is None else float(confidence),
+        )
+        return sets
 
     def _p_values_at(self, positions: np.ndarray, smoothed: bool) -> np.ndarray:
         inputs, roles, draws = self.inputs, self.roles, None
@@ -317,6 +432,11 @@ class Predictor:
                 positions, rows = locate_keys(self.inputs.keys, nodes.keys)
                 codes[positions] = nodes.labels[rows]
         return codes
+
+
+def level_for(level: Fraction | Rates, classes: Iterable[Any]) -> Any:
+    """A level, or one per class in the order of the classes."""
+    return level.in_order(classes) if isinstance(level, Rates) else level
 
 
 def _fingerprints(inputs: Inputs, roles: Roles) -> dict[str, Fingerprint]:

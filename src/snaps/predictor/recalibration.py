@@ -13,7 +13,7 @@ from snaps._checks.named import column_names, named_columns
 from snaps._runtime.progress import stage
 from snaps._runtime.randomness import locate_keys
 from snaps.errors import SnapsError, warn
-from snaps.predictor.predictor import Method, Predictor
+from snaps.predictor.predictor import Method, Predictor, level_for
 from snaps.predictor.roles import Roles
 from snaps.scoring.evidence import Evidence
 from snaps.scoring.local import Inputs
@@ -41,6 +41,7 @@ def recalibrate(
     _check_choice(missing, "missing", ("error", "drop"))
     _check_choice(threshold, "threshold", ("set", "keep"))
     keep = threshold == "keep"
+    method = method.with_group_floor(old.method.promise.group_floor, old.roles.groups.names)
     if keep and nodes is not None:
         raise SnapsError("'nodes' must be left out with threshold='keep', got both")
     if keep and groups is not None and not old.roles.groups.given:
@@ -123,7 +124,7 @@ def _kept(old: Predictor, method: Method, inputs: Inputs, roles: Roles, apart: b
     seen = Evidence.none() if apart else method.scorer.evidence(used.tuning, used.known)
     fitted = old.scorer.with_evidence(seen)
     calibration = replace(old.calibration, num_groups=len(roles.groups))
-    calibration.warn_few(method.alpha, roles.classes, roles.groups.names)
+    calibration.warn_few(level_for(method.level, roles.classes), roles.classes, roles.groups.names)
     inputs.score(fitted, np.arange(1))  # scores that cannot be averaged are refused here
     return replace(
         old,

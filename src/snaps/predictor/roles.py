@@ -110,6 +110,8 @@ class Roles:
     groups : Groups
     named : bool
         Whether the columns of probabilities had these names, in whatever order.
+    missing : int
+        How many calibration nodes were drawn whose labels are missing.
     """
 
     calib: Labelled
@@ -119,6 +121,7 @@ class Roles:
     classes: np.ndarray
     groups: Groups
     named: bool = False
+    missing: int = 0
 
     @classmethod
     def read(
@@ -137,6 +140,7 @@ class Roles:
         tune: Fraction | None = None,
         seed: int = 0,
         name: str = "nodes",
+        missing_labels: int = 0,
     ) -> Roles:
         """Cut the label array.
 
@@ -182,6 +186,7 @@ class Roles:
             names,
             Groups.read(groups, graph),
             named,
+            check_integer(missing_labels, "missing_labels", low=0),
         )
 
     def again(

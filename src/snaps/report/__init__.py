@@ -1,25 +1,35 @@
 """The report: one self-contained HTML page on a calibrated estimator, with nodes to explore.
 
 See `SNAPS.report`. `facts` gathers the numbers, `notes` what a reader should know, `explorer` packs
-the nodes, `charts` draws, and `page` fills the template (page.html.jinja, page.css and page.js).
+the nodes, `charts` draws, and this file fills the template (page.html.jinja, page.css and page.js),
+which has all sentences of the page. It escapes every value that is put into it; nothing on the page
+asks a network for anything.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
 from snaps._checks import check_disjoint, shown
+from snaps._version import __version__
 from snaps.errors import SnapsError
-from snaps.io.files import check_page, check_writable
+from snaps.io.files import atomic_path, check_page, check_writable
 from snaps.predictor.evaluation import compare_with_truth
 from snaps.predictor.exchangeability import compare_at
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels, read_nodes
-from snaps.report.facts import Subject
-from snaps.report.page import write_report
-
-__all__ = ["Subject", "report", "write_report"]
+from snaps.report import charts
+from snaps.report.explorer import pack_explorer
+from snaps.report.facts import Subject, gather
+from snaps.report.notes import find_notes
 
 
 def report(
@@ -31,7 +41,7 @@ def report(
     show: Any = None,
     title: str = "",
 ) -> None:
-    """Write the report on a predictor's sets; see `SNAPS.report`."""
+    """Write the report on a predictor's sets, whole or not at all; see `SNAPS.report`."""
     check_writable(path)
     check_page(path, "path")
     inputs, roles = predictor.inputs, predictor.roles
@@ -50,4 +60,39 @@ def report(
             evaluation = compare_with_truth(predictor, sets, truth[labelled])
     comparable = wanted.size and inputs.positions(roles.calib.keys).size
     look = compare_at(predictor, wanted) if comparable else None
-    write_report(path, Subject(predictor, wanted, truth, evaluation, look, title), shown_nodes)
+    subject = Subject(predictor, wanted, truth, evaluation, look, title)
+    facts = gather(subject)
+    page = _templates().get_template("page.html.jinja").render(
+        facts=facts, notes=find_notes(subject, facts.weights.chosen),
+        explorer=pack_explorer(subject, shown_nodes), charts=charts, version=__version__,
+        style=_asset("page.css"), script=_asset("page.js"),
+    )  # fmt: skip
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", errors="replace")
+
+
+@cache
+def _templates() -> Environment:
+    """The templates of this package: values are escaped, and a misspelt name raises."""
+    environment = Environment(
+        loader=PackageLoader("snaps.report", ""),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters["percent"] = charts.percent
+    environment.filters["exact_percent"] = charts.exact_percent
+    environment.filters["thousands"] = "{:,}".format
+    environment.filters["digest"] = _digest
+    return environment
+
+
+def _asset(name: str) -> Markup:
+    """A file of this package, to be put into the page as it is."""
+    return Markup(files("snaps.report").joinpath(name).read_text("utf-8"))
+
+
+def _digest(text: str) -> str:
+    """The hash by which a page's security policy names its own style and script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -60,7 +60,7 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
         "sure": _rounded(probs[packed].max(axis=1), 0.0, 1.0),
         "top": probs[listed].argmax(axis=1).astype(np.uint8 if probs.shape[1] < 256 else np.uint16),
         "sets": np.packbits(mask[listed], axis=1, bitorder="little"),
-        "limits": calibration.limits(subject.alpha).astype(np.float64),
+        "limits": subject.limits().astype(np.float64),
     }
     if subject.degrees is not None:
         arrays["degree"] = subject.degrees[packed].astype(np.uint32)
@@ -91,7 +91,7 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
         "parts": [[name, float(scorer.weights[name])] for name in parts],
         "ranges": ranges,
         "near": list(matrices),
-        "byClass": calibration.by_class,
+        "byClass": calibration.per_class,
     }
     return Explorer(_encode(header, arrays), len(packed), len(scores))
 

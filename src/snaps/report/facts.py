@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps.conformal.calibration import Calibration
-from snaps.conformal.coverage import coverage_interval, coverage_pmf
+from snaps.conformal.coverage import coverage_interval, rank_pmf
 from snaps.conformal.rank import enough
 from snaps.predictor.evaluation import Evaluation
 from snaps.predictor.exchangeability import Exchangeability
@@ -27,25 +27,12 @@ _CURVE_POINTS = 161
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A calibrated estimator and the nodes to report on.
-
-    Attributes
-    ----------
-    predictor : Predictor
-    nodes : array
-        Positions of the predicted nodes.
-    truth : int array (n,)
-        Classes of all nodes, -1 where unknown.
-    evaluation : Evaluation or None
-        Of those of `nodes` whose label is known.
-    look : Exchangeability or None
-    title : str
-    """
+    """A calibrated estimator and the nodes to report on."""
 
     predictor: Predictor
-    nodes: np.ndarray
-    truth: np.ndarray
-    evaluation: Evaluation | None
+    nodes: np.ndarray  # positions of the predicted nodes
+    truth: np.ndarray  # (n,): classes of all nodes, -1 where unknown
+    evaluation: Evaluation | None  # of those of `nodes` whose label is known
     look: Exchangeability | None
     title: str
 
@@ -69,7 +56,13 @@ class Subject:
     ) -> np.ndarray:
         """Which labels (m, K) are in the sets of `nodes`, whose scores are given."""
         codes = self.predictor.roles.groups.codes[nodes]
-        return (calibration or self.predictor.calibration).contains(scores, self.alpha, codes)
+        own, predictor = calibration or self.predictor.calibration, self.predictor
+        return own.contains(scores, predictor.level, codes, predictor.counts(self.nodes))
+
+    def limits(self) -> np.ndarray:
+        """The thresholds (groups or 1, classes or 1)."""
+        predictor = self.predictor
+        return predictor.calibration.limits(predictor.level, predictor.counts(self.nodes))
 
     @property
     def degrees(self) -> np.ndarray | None:
@@ -139,27 +132,16 @@ class Slice:
 class Weights:
     """The weight of each part and, where tuned on a grid, the set size that each pair gives.
 
-    Attributes
-    ----------
-    parts : dict of float
-    chosen : str
-        How: "none" (there is one part), "given" (by the user), "grid", "fit", "default" (too few
-        tuning nodes) or "kept" (from another graph).
-    averaged : bool
-        Whether they are a mean over resamples of the tuning nodes.
-    pairs : list of (lam, mu)
-    sizes : list of float
-        Labels per set of the tuning nodes, for each pair.
-    size : float
-        The same for the chosen weights.
+    They were `chosen` as "none" (there is one part), "given" (by the user), "grid", "fit",
+    "default" (too few tuning nodes) or "kept" (from another graph).
     """
 
     parts: dict[str, float]
     chosen: str
-    averaged: bool = False
-    pairs: list[tuple[float, float]] = field(default_factory=list)
-    sizes: list[float] = field(default_factory=list)
-    size: float = 0.0
+    averaged: bool = False  # over resamples of the tuning nodes
+    pairs: list[tuple[float, float]] = field(default_factory=list)  # (lam, mu)
+    sizes: list[float] = field(default_factory=list)  # labels per set of the tuning nodes
+    size: float = 0.0  # the same for the chosen weights
 
     @property
     def pair(self) -> tuple[float, float]:
@@ -174,28 +156,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of the calibration nodes, and the thresholds.
-
-    Attributes
-    ----------
-    edges : list of float
-    true, other : list of int
-        True labels, and all other labels, by score between the edges.
-    limits : list of (str, float or None)
-        The threshold of each cell by its name; None is infinite.
-    at_most : int
-        Calibration nodes with their true label at or below their threshold.
-    true_in, other_out : float or None
-        Shares of true labels inside the calibration nodes' sets, and of other labels outside.
-    """
+    """Scores of the calibration nodes, and the thresholds."""
 
     edges: list[float]
-    true: list[int]
-    other: list[int]
-    limits: list[tuple[str, float | None]]
-    at_most: int
-    true_in: float | None
-    other_out: float | None
+    true: list[int]  # true labels by score, between the edges
+    other: list[int]  # all other labels
+    limits: list[tuple[str, float | None]]  # the threshold of each cell; None is infinite
+    at_most: int  # calibration nodes with their true label at or below their threshold
+    true_in: float | None  # share of true labels in the calibration nodes' sets
+    other_out: float | None  # share of other labels outside
 
     @property
     def finite(self) -> list[float]:
@@ -205,25 +174,14 @@ class Scores:
 
 @dataclass(frozen=True)
 class Facts:
-    """All numbers of a report; see `gather`.
-
-    Attributes
-    ----------
-    kind : str
-        What has a threshold: "calibration" (all nodes together), "class", "group" or
-        "group and class".
-    exchangeable : str or None
-        A sentence that calibration and predicted nodes look alike, if they do.
-    basic : Sizes or None
-        The sets of the basic score, without neighbours.
-    """
+    """All numbers of a report; see `gather`."""
 
     title: str
     method: str
     score: str
     alpha: float
     seed: int
-    kind: str
+    kind: str  # of threshold: "calibration" (one for all), "class", "group" or "group and class"
     num_nodes: int
     num_edges: int
     num_features: int
@@ -233,10 +191,10 @@ class Facts:
     n_known: int
     n_nodes: int
     evaluation: Mapping[str, Any] | None
-    exchangeable: str | None
+    exchangeable: str | None  # says that calibration and predicted nodes look alike, if they do
     coverage_curve: CoverageCurve | None
     sizes: Sizes | None
-    basic: Sizes | None
+    basic: Sizes | None  # of the basic score, without neighbours
     by_class: list[Slice]
     by_degree: list[Slice]
     by_size: list[Slice]
@@ -304,7 +262,7 @@ def _coverage_curve(subject: Subject) -> CoverageCurve | None:
     if evaluation is None or calibration.kind != "calibration":
         return None
     n = evaluation["n"]
-    density = coverage_pmf(len(calibration), n, subject.alpha)
+    density = rank_pmf(len(calibration), n, calibration.rank(subject.alpha, n))
     ends = np.searchsorted(np.cumsum(density), [1e-4, 1 - 1e-4])
     observed = round(evaluation["coverage"] * n)
     first, last = min(ends[0], observed), max(ends[1], observed)
@@ -337,11 +295,8 @@ def _basic_sizes(subject: Subject, truth: np.ndarray) -> Sizes | None:
     """
     predictor, inputs = subject.predictor, subject.inputs
     positions = inputs.positions(predictor.roles.calib.keys)
-    if (
-        len(predictor.scorer.parts) == 1
-        or predictor.apart
-        or len(positions) < len(predictor.calibration)
-    ):
+    incomplete = predictor.apart or len(positions) < len(predictor.calibration)
+    if incomplete or len(predictor.scorer.parts) == 1:
         return None
     scores = inputs.get(Own(predictor.scorer.score, predictor.scorer.seed))
     own = scores[positions, predictor.calibration.labels]
@@ -435,15 +390,14 @@ def _scores(subject: Subject) -> Scores:
         inside = subject.contains(rows, positions)
         other = rows[~is_true]
         true_in, other_out = _share(inside[is_true]), _share(~inside[~is_true])
-    limits = calibration.limits(subject.alpha)
+    limits = subject.limits()
     finite = np.concatenate([true, other, limits[np.isfinite(limits)]])
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
     edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
     groups = [str(name) for name in roles.groups.names] or [""]
-    classes = [str(name) for name in roles.classes] if calibration.by_class else [""]
+    classes = [str(name) for name in roles.classes] if calibration.per_class else [""]
     names = [", ".join(filter(None, (group, label))) for group in groups for label in classes]
-    own_group = calibration.groups
-    own_limits = limits[own_group, calibration.labels if calibration.by_class else 0]
+    own_limits = limits[calibration.groups, calibration.labels if calibration.per_class else 0]
     return Scores(
         edges=edges.tolist(),
         true=np.histogram(true, edges)[0].tolist(),

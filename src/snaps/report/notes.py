@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.special import betaincinv
 
 from snaps._runtime.randomness import REPORT_STREAM, smallest
-from snaps.conformal.rank import exact_rank, fewest_nodes
+from snaps.conformal.rank import fewest_nodes
 from snaps.report.facts import Subject
 
 _CHECKED = 100  # nodes whose similar nodes are searched for again
@@ -40,12 +40,8 @@ def find_notes(subject: Subject, chosen: str) -> list[Note]:
 def _pool(subject: Subject) -> Iterator[Note]:
     """Whether the guarantee applies to these nodes at all."""
     if subject.look is not None and not subject.look.alike:
-        yield Note(
-            "different",
-            "The calibration nodes look different",
-            {"look": str(subject.look)},
-            serious=True,
-        )
+        title, values = "The calibration nodes look different", {"look": str(subject.look)}
+        yield Note("different", title, values, serious=True)
     if subject.predictor.apart:
         yield Note("other graph", "The threshold comes from another graph", serious=True)
 
@@ -57,12 +53,12 @@ def _calibration(subject: Subject) -> Iterator[Note]:
         subject.predictor.roles,
         subject.alpha,
     )
-    n, limits = len(calibration), calibration.limits(alpha)
-    infinite = np.argwhere(np.isinf(limits))
+    n, limits = len(calibration), subject.limits()
+    infinite = np.argwhere(np.isposinf(limits))
     values = {"n": n, "least": fewest_nodes(alpha), "total": limits.size}
     if calibration.kind != "calibration" and len(infinite):
         groups = roles.groups.names or [""]
-        classes = roles.classes if calibration.by_class else [""]
+        classes = roles.classes if calibration.per_class else [""]
         names = [f"{groups[group]} {classes[label]}".strip() for group, label in infinite]
         kinds = {"class": "classes", "group": "groups"}.get(calibration.kind, "groups and classes")
         title = f"Too few calibration nodes in some {kinds}"
@@ -70,7 +66,7 @@ def _calibration(subject: Subject) -> Iterator[Note]:
     elif len(infinite):
         yield Note("too few", "Too few calibration nodes", values, serious=True)
     elif calibration.kind == "calibration":
-        rank = exact_rank(n, alpha)
+        rank = calibration.rank(alpha)
         low = float(betaincinv(rank, n + 1 - rank, 0.005))
         if low < 1 - 2 * alpha:
             yield Note("few", "Few calibration nodes", {**values, "low": low})
@@ -102,13 +98,9 @@ def _isolated(subject: Subject) -> Iterator[Note]:
 
 def _recall(subject: Subject) -> Iterator[Note]:
     """How many of the most similar nodes are in a similarity graph that the user gave."""
-    inputs = subject.inputs
-    if (
-        subject.predictor.given_similarity
-        and inputs.graph.features is not None
-        and inputs.similarity is not None
-    ):
-        recall, n = measured_recall(inputs.graph.features, inputs.similarity, inputs.keys)
+    features, similarity = subject.inputs.graph.features, subject.inputs.similarity
+    if subject.predictor.given_similarity and features is not None and similarity is not None:
+        recall, n = measured_recall(features, similarity, subject.inputs.keys)
         if recall < 0.995:
             yield Note("approximate", "Approximate neighbours", {"recall": recall, "n": n})
 

@@ -10,29 +10,23 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-Keys = np.ndarray  # 64-bit words, each made from a node's id
+from snaps._runtime.randomness import Keys as Keys
+
+Codes: TypeAlias = NDArray[np.signedinteger[Any]]  # labels, as columns of the probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Some nodes, in the order of their keys, and their labels; equal by digest.
+    """Nodes in the order of their keys, and their labels; equal by digest."""
 
-    Attributes
-    ----------
-    ids : array (m,)
-        The nodes' own names.
-    keys : uint64 array (m,)
-    labels : int array (m,)
-        Their classes, as columns of the probabilities.
-    """
-
-    ids: np.ndarray
+    ids: np.ndarray  # the nodes' own names
     keys: Keys
-    labels: np.ndarray
+    labels: Codes
 
     @classmethod
     def none(cls) -> Self:

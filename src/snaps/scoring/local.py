@@ -19,7 +19,7 @@ from snaps._checks.matrices import check_similarity
 from snaps._checks.named import align_table, row_ids
 from snaps._runtime.memory import is_large, pieces, room, taken
 from snaps._runtime.progress import stage
-from snaps._runtime.randomness import SHARES_STREAM, locate_keys, smallest
+from snaps._runtime.randomness import SHARES_STREAM, Positions, locate_keys, smallest
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.scores import LIBRARY, THR, Score, is_moderate, score_table
@@ -89,13 +89,13 @@ class Inputs:
         self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
         held = {type(recipe) for recipe in made}
         featured, linked = graph.features is not None, graph.adjacency.nnz > 0
-        there = {
+        available = {
             "features": featured,
             "links": linked,
             "similar": similarity is not None or featured or Similar in held,
             "context": (featured and linked) or Context in held,
         }
-        self.has = frozenset(name for name, yes in there.items() if yes)
+        self.has = frozenset(name for name, yes in available.items() if yes)
 
     @classmethod
     def read(
@@ -145,12 +145,13 @@ class Inputs:
             return self
         with stage("similarity"):
             made = {
-                recipe: extend(near, theirs, old.keys, ours, self.keys, recipe.k)
-                for recipe, near in old.made(Similar).items()
+                recipe: extend(similar, theirs, old.keys, ours, self.keys, recipe.k)
+                for recipe, similar in old.made(Similar).items()
                 if recipe.weighting == "cosine"
                 and old.similarity is None
                 and recipe.k < self.num_nodes
-                and _extends(recipe, near)
+                and recipe.search.candidates is None
+                and getattr(similar, "method", "exact") == "exact"  # has the true neighbours
             }
         return self.holding(made)
 
@@ -240,19 +241,14 @@ class Inputs:
     def _made_block(self, part: Part, block: slice, rows: dict[Any, Array]) -> Array:
         from snaps._kernels.aggregation import neighbour_mean
 
-        match part:
-            case Own(score, seed):
-                return score_table(score, self.probs[block], self.keys[block], seed)
-            case Beliefs(evidence):
-                return with_certainty(self.probs[block].copy(), self.keys[block], evidence)
-            case Mean(over, of):
-                own, matrix = self._block(of, block, rows), self.get(over)
-                if matrix is None:
-                    return own
-                return neighbour_mean(
-                    matrix, self.get(Averaged(of)), own, block, exact=self._exact(part)
-                )
-        raise AssertionError(part)
+        if not isinstance(part, Mean):
+            return table_of(part, self.probs[block], self.keys[block])
+        own, matrix = self._block(part.of, block, rows), self.get(part.over)
+        if matrix is None:
+            return own
+        return neighbour_mean(
+            matrix, self.get(Averaged(part.of)), own, block, exact=self._exact(part)
+        )
 
     def _exact(self, mean: Mean) -> bool:
         """Whether to sum exactly: over links, which other engines list in other orders.
@@ -303,7 +299,7 @@ class Inputs:
 
     # -- rows of some nodes ---------------------------------------------------------------------
 
-    def positions(self, keys: Keys) -> Array:
+    def positions(self, keys: Keys) -> Positions:
         """Positions of the nodes with these keys, of those that the graph has."""
         return locate_keys(self.keys, keys)[0]
 
@@ -340,7 +336,7 @@ class Inputs:
                     out[i] = table[self.positions(asks[i][1])]
         return out
 
-    def _rows(self, part: Part, positions: Array, once: bool = False) -> Array:
+    def _rows(self, part: Part, positions: Positions, once: bool = False) -> Array:
         """Rows of a part; tables with evidence that is asked for `once` are not kept."""
         from snaps._kernels.aggregation import neighbour_mean, neighbour_mean_at
 
@@ -354,10 +350,8 @@ class Inputs:
         if self._is_kept(part) and not seen_once:
             return np.asarray(self.get(part).take(positions, axis=0), np.float64)
         match part:
-            case Own(score, seed):
-                return score_table(score, self.probs[positions], self.keys[positions], seed)
-            case Beliefs(evidence):
-                return with_certainty(self.probs[positions], self.keys[positions], evidence)
+            case Own() | Beliefs():
+                return table_of(part, self.probs[positions], self.keys[positions])
             case Mean(over, of):
                 matrix, exact = self.get(over), self._exact(part)
                 if matrix is None or not seen_once:
@@ -368,12 +362,14 @@ class Inputs:
                     table = self.get(Averaged(of))
                     return neighbour_mean(matrix[positions], table, own, exact=exact)
                 return neighbour_mean_at(
-                    matrix, lambda some: self._rows(of, some, once), positions, np.float32,
+                    matrix, lambda those: self._rows(of, those, once), positions, np.float32,
                     exact=exact,
                 )  # fmt: skip
         return np.asarray(self.get(part)[positions], np.float64)
 
-    def mean_rows(self, over: Over, rows: Callable[[Array], Array], positions: Array) -> Array:
+    def mean_rows(
+        self, over: Over, rows: Callable[[Positions], Array], positions: Positions
+    ) -> Array:
         """The mean over neighbours of some nodes, of a table whose rows are made on demand."""
         from snaps._kernels.aggregation import neighbour_mean_at
 
@@ -384,7 +380,7 @@ class Inputs:
 
     @stage("scores")
     @calm
-    def score(self, scorer: FittedScorer, nodes: Array | None = None) -> Array:
+    def score(self, scorer: FittedScorer, nodes: Positions | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
         # A part without weight need not be made.
         parts = {
@@ -426,17 +422,24 @@ class Inputs:
         return table
 
 
+def table_of(part: Part, probs: Array, keys: Keys) -> Array:
+    """A part that each row gives by itself."""
+    match part:
+        case Probs():
+            return probs
+        case Own(score, seed):
+            return score_table(score, probs, keys, seed)
+        case Beliefs(evidence):
+            return with_certainty(probs.copy(), keys, evidence)
+    raise TypeError(part)
+
+
 def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
     """A table of nodes with these keys, the rows of known ones replaced by certainty; in place."""
-    places, found = locate_keys(keys, evidence.keys)
-    table[places] = 0
-    table[places, evidence.labels[found]] = 1
+    positions, present = locate_keys(keys, evidence.keys)
+    table[positions] = 0
+    table[positions, evidence.labels[present]] = 1
     return table
-
-
-def _extends(recipe: Similar, near: sp.csr_array) -> bool:
-    """Whether a similarity graph holds all that an update needs: the true neighbours among all."""
-    return recipe.search.candidates is None and getattr(near, "method", "exact") == "exact"
 
 
 def _score_of(recipe: Recipe) -> Score | None:

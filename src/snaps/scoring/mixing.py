@@ -52,31 +52,16 @@ def mixing_weights(lam: Any, mu: Any) -> dict[str, Any]:
 class Mixing:
     """Scores averaged over neighbours, before the weights are chosen.
 
-    Attributes
-    ----------
-    score : Score
-        The basic score S.
-    seed : int
-        Of its draws.
-    similar : Similar, optional
-        Whose mean lam weighs.
-    linked : Links, optional
-        Whose mean mu weighs.
-    grid : pairs (lam, mu)
-        To choose from, in order of preference among equals; a single pair is fixed.
-    fallback : pair
-        What to take when there are too few nodes to tune on, and to lean to when there are few.
-    averaged : bool
-        Average the best pairs of resamples of the tuning nodes; else take the best pair.
+    Pairs (lam, mu) of the grid are in order of preference among equals; a single one is fixed.
     """
 
-    score: Score
-    seed: int
-    similar: Similar | None = None
-    linked: Links | None = None
+    score: Score  # S
+    seed: int  # of its draws
+    similar: Similar | None = None  # whose mean lam weighs
+    linked: Links | None = None  # whose mean mu weighs
     grid: tuple[Pair, ...] = ((0.0, 0.0),)
-    fallback: Pair = (0.0, 0.0)
-    averaged: bool = True
+    fallback: Pair = (0.0, 0.0)  # with too few tuning nodes; with few, weights lean to it
+    averaged: bool = True  # over the best pairs of resamples; else the best pair is taken
 
     @property
     def needs_tuning(self) -> bool:
@@ -190,6 +175,10 @@ class FittedMixing:
     def with_evidence(self, evidence: Evidence) -> FittedMixing:
         """The same: no label is used."""
         return self
+
+    def with_score(self, score: Score) -> FittedMixing:
+        """The same weights with another basic score."""
+        return replace(self, score=score)
 
     def pack(self) -> dict[str, Any]:
         """Whose means are mixed, and the weights."""

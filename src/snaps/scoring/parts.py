@@ -183,6 +183,9 @@ class FittedScorer(Protocol):
     def with_evidence(self, evidence: Evidence) -> Self:
         """The same parameters with the labels of another graph, if labels are used at all."""
 
+    def with_score(self, score: Score) -> Self:
+        """The same parameters with another basic score."""
+
     def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:
         """Scores (m, K) from m rows of each part; row by row."""
 

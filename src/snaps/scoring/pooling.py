@@ -266,6 +266,10 @@ class FittedPooling:
         """The same weights with the labels of another graph."""
         return replace(self, evidence=evidence)
 
+    def with_score(self, score: Score) -> FittedPooling:
+        """The same weights with another basic score."""
+        return replace(self, score=score)
+
     def pack(self) -> dict[str, Any]:
         """Which evidence is multiplied, and the weights."""
         return {

@@ -25,6 +25,7 @@ from snaps.folder import Folder, check_agreement, classes_of_columns, label_valu
 from snaps.graph import Graph
 from snaps.io.parquet import texts
 from snaps.predictor.estimator import Estimator, method_of
+from snaps.predictor.predictor import level_for
 from snaps.predictor.roles import Roles
 from snaps.scores import Score
 from snaps.scoring.evidence import Keys
@@ -235,13 +236,19 @@ def predict_sets(
     table = fitted.combine(rows, roles.calib.keys)
     labels = roles.calib.labels
     scores = table[np.arange(len(labels)), labels]
-    calibration = Calibration(scores, labels, inputs.num_classes, by_class=method.class_conditional)
-    calibration.warn_few(alpha, roles.classes, ())
+    calibration = Calibration(
+        scores, labels, inputs.num_classes, by_class=method.class_conditional,
+        promise=method.promise,
+    )  # fmt: skip
+    level = level_for(method.level, roles.classes)
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
-    sets = _sets(inputs, fitted, calibration, alpha, roles.classes, used)
+    sure = method.promise.confidence is not None
+    test, counts = _predicted(inputs, len(roles.known), count=sure)
+    calibration.warn_few(level, roles.classes, (), counts)
+    sets = _sets(inputs, fitted, calibration.limits(level, counts)[0], roles.classes, used, test)
     return Prediction(
         sets,
-        calibration.threshold(alpha),
+        calibration.threshold(level, counts),
         {name: float(weight) for name, weight in fitted.weights.items()},
         fitted.score,
         float(alpha),
@@ -269,11 +276,13 @@ def _with_roles(
     """The nodes with some roles; `known` classes need not be derived from the labels."""
     from pyspark.sql import functions as F
 
-    found = tables.nodes.where(F.col("role").isin(roles)).select("id", "label", "role")
-    with tables.reading():
-        found = found.toArrow()
+    from snaps.spark._batches import ids_of
+
     title = tables.title("label")
-    labels, missing = _values(found, title)
+    with tables.reading():
+        nodes = tables.nodes.where(F.col("role").isin(roles))
+        table = nodes.select("id", "label", "role").toArrow()
+    labels, missing = _values(table, title)
     if tables.classes is not None and not known:
         columns = classes_of_columns(tables.classes, labels.dtype.kind == "U")
         if classes is not None:
@@ -283,23 +292,22 @@ def _with_roles(
     names = classes if known else _class_names(tables, num_classes, classes, title)
     unknown: Any = "" if labels.dtype.kind == "U" else -1
     if missing.any() and unknown in names.tolist():
-        row = found.column("id")[int(np.flatnonzero(missing)[0])].as_py()
+        row = table.column("id")[int(np.flatnonzero(missing)[0])].as_py()
         raise SnapsError(
             f"{title} must not be null where {shown(unknown)} is a class, got null for id {row}"
         )
     labels = np.where(missing, unknown, labels)
-    ids = found.column("id").combine_chunks()
-    ids = np.array(ids.to_pylist(), str) if tables.text else ids.to_numpy()
+    ids = ids_of(table.column("id"))
     if not len(ids):
-        raise _nobody(tables.titles[0])
+        raise _none_calibrates(tables.titles[0])
     graph = Graph(None, num_nodes=len(ids), ids=ids)
-    told_roles = texts(found.column("role").combine_chunks(), tables.title("role"))
-    return Folder(graph, np.empty((len(ids), 0)), labels, names, told_roles)
+    node_roles = texts(table.column("role").combine_chunks(), tables.title("role"))
+    return Folder(graph, np.empty((len(ids), 0)), labels, names, node_roles)
 
 
-def _values(found: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
+def _values(table: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
     """The labels of a table, and where there is none; a bad one is named by its id."""
-    column = found.column("label").combine_chunks()
+    column = table.column("label").combine_chunks()
 
     def fails(rows: int) -> bool:
         try:
@@ -314,10 +322,10 @@ def _values(found: Any, title: str) -> tuple[np.ndarray, np.ndarray]:
         text = str(error)
         if text.startswith("'label'"):
             bad = bisect_left(range(1, len(column) + 1), True, key=fails)
-            name = plainly(found.column("id")[bad].as_py())
+            name = plainly(table.column("id")[bad].as_py())
             text = f"{title}{text.removeprefix(repr('label'))} for id {name}"
         if row := re.search(r" in row (\d+)$", text):
-            name = plainly(found.column("id")[int(row[1])].as_py())
+            name = plainly(table.column("id")[int(row[1])].as_py())
             text = f"{text[: row.start()]} for id {name}"
         raise SnapsError(text) from error
 
@@ -326,10 +334,10 @@ def _class_names(tables: Any, num_classes: int, classes: Any, title: str) -> np.
     """The names of the classes, from the distinct labels of all nodes."""
     from pyspark.sql import functions as F
 
-    found = tables.nodes.groupBy("label").agg(F.min("id").alias("id"))
+    table = tables.nodes.groupBy("label").agg(F.min("id").alias("id"))
     with tables.reading():
-        found = found.orderBy("label").limit(num_classes + 1000).toArrow()
-    labels, missing = _values(found, title)
+        table = table.orderBy("label").limit(num_classes + 1000).toArrow()
+    labels, missing = _values(table, title)
     if labels.dtype.kind == "U":
         labels = labels.astype(object)
     known = labels[~missing]
@@ -338,7 +346,7 @@ def _class_names(tables: Any, num_classes: int, classes: Any, title: str) -> np.
             known, num_nodes=len(known), num_classes=num_classes, classes=classes, name="label"
         )[1]
     except SnapsError as error:
-        ids = np.array(found.column("id").to_pylist(), object)[~missing]
+        ids = np.array(table.column("id").to_pylist(), object)[~missing]
         text = re.sub(
             r" at node (\d+)", lambda at: f" for id {plainly(ids[int(at[1])])}", str(error)
         )
@@ -355,20 +363,20 @@ def _calibrating(few: Folder, title: str) -> np.ndarray:
             f"got null for id {plainly(few.graph.ids[bare[0]].item())}"
         )
     if not calib.size:
-        raise _nobody(title)
+        raise _none_calibrates(title)
     return calib
 
 
-def _nobody(title: str) -> SnapsError:
+def _none_calibrates(title: str) -> SnapsError:
     return SnapsError(f"{title} column 'role' must mark calibration nodes 'calib', got none")
 
 
 def _fitting(scorer: Pooling, has: frozenset[str]) -> Pooling:
     """The parts of `Pooled` that are made here."""
     if scorer.parts is None:
-        there = {"own", *(["linked", "two_hop"] if "links" in has else [])}
-        there |= {"similar"} & has
-        return replace(scorer, parts=tuple(name for name in FITTING if name in there))
+        available = {"own", *(["linked", "two_hop"] if "links" in has else [])}
+        available |= {"similar"} & has
+        return replace(scorer, parts=tuple(name for name in FITTING if name in available))
     others = [name for name in scorer.parts if name not in FITTING]
     if others:
         raise SnapsError(f"'parts' must be among {', '.join(FITTING)} on Spark, got {others[0]!r}")
@@ -382,35 +390,43 @@ def _weighed(fitted: FittedScorer) -> dict[str, Part]:
     }
 
 
+def _predicted(inputs: Any, known: int, *, count: bool) -> tuple[bool, np.ndarray | None]:
+    """Whether nodes have role test; and how many nodes are predicted, if asked for."""
+    from pyspark.sql import functions as F
+
+    role = F.coalesce(F.col("role"), F.lit(""))
+    with inputs.tables.reading():
+        test = inputs.nodes.where(role == "test").limit(1).count() > 0
+        if not count:
+            return test, None
+        asked = inputs.nodes.where(role == "test" if test else ~role.isin("calib", "tune"))
+        return test, np.array([asked.count() - (0 if test else known)])
+
+
 def _sets(
     inputs: Any,
     fitted: FittedScorer,
-    calibration: Calibration,
-    alpha: Any,
+    limits: np.ndarray,
     classes: np.ndarray,
     used: Keys,
+    test: bool,
 ) -> Callable[[], Any]:
     """Makes the sets of the nodes asked for: role test, else all that are not used otherwise."""
     import pyarrow as pa
     from pyspark.sql import functions as F
 
-    from snaps.io.writers import label_lists
+    from snaps.io.writers import class_array, label_lists
     from snaps.spark._batches import keys_of
 
     parts = _weighed(fitted)
     role = F.coalesce(F.col("role"), F.lit(""))
-    with inputs.tables.reading():
-        test = inputs.nodes.where(role == "test").limit(1).count() > 0
-    small = classes
-    if classes.dtype.kind != "U" and (classes == classes.astype(np.int32)).all():
-        small = classes.astype(np.int32)
-    names = pa.array(small)
+    names = class_array(classes)
 
     def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
         ids = nodes.column("id")
         keys = keys_of(ids)
         scores = fitted.combine({name: rows[part] for name, part in parts.items()}, keys)
-        mask = calibration.contains(scores, alpha)
+        mask = scores <= limits
         asked = np.ones(len(keys), bool) if test else ~np.isin(keys, used)
         mask = mask[asked]
         columns = {
@@ -421,7 +437,6 @@ def _sets(
         yield pa.RecordBatch.from_pydict(columns)
 
     asked = inputs.asked(role == "test" if test else ~role.isin("calib", "tune"))
-    kinds = {"i4": "int", "i8": "bigint"}
-    kind = kinds.get(small.dtype.str[1:], "string")
+    kind = {"int32": "int", "int64": "bigint"}.get(str(names.type), "string")
     schema = f"id {'string' if inputs.tables.text else 'long'}, labels array<{kind}>, size int"
     return lambda: inputs.all(list(parts.values()), finish, schema, asked)

@@ -15,29 +15,34 @@ from snaps.scoring.evidence import Keys
 MOST_BYTES = 8 * 2**20  # of a batch that goes back to Spark, which holds it in memory
 
 
-def one(column: Any) -> Any:
+def one_piece(column: Any) -> Any:
     """A column in one piece."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+def ids_of(column: Any) -> np.ndarray:
+    """A column of ids, integers or strings."""
+    column = one_piece(column)
+    if pa.types.is_integer(column.type):
+        return column.to_numpy(zero_copy_only=False)
+    return np.array(column.to_pylist(), str)
+
+
 def keys_of(ids: Any) -> Keys:
-    """The 64-bit keys that draws are made with. Names are hashed one by one, integers are keys."""
-    ids = one(ids)
-    if pa.types.is_integer(ids.type):
-        return ids.to_numpy(zero_copy_only=False).astype(np.uint64)
-    return node_keys(np.array(ids.to_pylist(), str))
+    """The 64-bit keys that draws are made with."""
+    return node_keys(ids_of(ids))
 
 
 def lists(column: Any) -> np.ndarray:
     """A column of lists of equal length as a table."""
-    column = one(column)
+    column = one_piece(column)
     values = column.flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(column), len(values) // max(len(column), 1))
 
 
 def features_of(column: Any, width: int) -> Any:
     """Features: lists of numbers, or structs of indices and values."""
-    column = one(column)
+    column = one_piece(column)
     if not pa.types.is_struct(column.type):
         return lists(column)
     indices, values = column.field("indices"), column.field("values")
@@ -56,7 +61,7 @@ def packed(table: np.ndarray) -> Any:
 
 def unpacked(column: Any, kind: Any) -> np.ndarray:
     """Binary values of equal length as the rows of a table."""
-    column = one(column)
+    column = one_piece(column)
     if not len(column):
         return np.empty((0, 0), kind)
     # Sessions may ask for large types, whose offsets have 64 bits.
@@ -74,11 +79,11 @@ def pieces(columns: dict[str, Any], tables: dict[str, np.ndarray]) -> Iterator[A
     width = sum(table.itemsize * table.shape[1] for table in tables.values())
     step = max(MOST_BYTES // (width + 64), 1)
     for start in range(0, count, step):
-        some = slice(start, start + step)
+        block = slice(start, start + step)
         yield pa.RecordBatch.from_pydict(
             {
-                **{name: pa.array(one(column)[some]) for name, column in columns.items()},
-                **{name: packed(table[some]) for name, table in tables.items()},
+                **{name: pa.array(one_piece(column)[block]) for name, column in columns.items()},
+                **{name: packed(table[block]) for name, table in tables.items()},
             }
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyspark.sql import functions as F
+
 from snaps._checks import plainly, warn_unfilled
 from snaps.errors import SnapsError
 from snaps.scores import LARGEST, LIBRARY, is_moderate
@@ -13,8 +15,6 @@ from snaps.spark._columns import CHECKED, Tables, checker
 
 def check_edges(tables: Tables) -> tuple[int, bool]:
     """How many edges there are, and whether any links two nodes."""
-    from pyspark.sql import functions as F
-
     counts = tables.edges.select(
         F.count("*").alias("all"), F.count("src").alias("src"), F.count("dst").alias("dst"),
         F.count_if(F.col("src") != F.col("dst")).alias("apart"),
@@ -35,8 +35,6 @@ def check_edges(tables: Tables) -> tuple[int, bool]:
 
 def check_ends(tables: Tables, num_nodes: int) -> None:
     """Refuse an edge to a node that is not there, whether or not its scores are needed."""
-    from pyspark.sql import functions as F
-
     ids = tables.nodes.select("id")
     ends = tables.edges.select(F.explode(F.array("src", "dst")).alias("id")).distinct()
     with tables.reading():
@@ -62,11 +60,9 @@ def other_rows(title: str) -> SnapsError:
 
 def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
     """The number of nodes, of classes and of features."""
-    from pyspark.sql import functions as F
-
     title = tables.titles[0]
     with tables.reading():
-        found = (
+        summary = (
             tables.nodes.mapInArrow(checker(title, logits, tables.classes), CHECKED)
             .agg(
                 F.min("problem").alias("problem"),
@@ -76,12 +72,12 @@ def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
             )
             .first()
         )  # fmt: skip
-    if found["problem"]:
-        raise SnapsError(found["problem"])
-    if found["max_classes"] is None:
+    if summary["problem"]:
+        raise SnapsError(summary["problem"])
+    if summary["max_classes"] is None:
         raise SnapsError(f"{title} must hold at least one node, got none")
     for name, column in (("classes", "probs"), ("width", "features")):
-        low, high = found[f"min_{name}"], found[f"max_{name}"]
+        low, high = summary[f"min_{name}"], summary[f"max_{name}"]
         if low != high:
             with tables.reading():
                 row = tables.nodes.where(F.size(column) == low).select("id").first()
@@ -96,12 +92,12 @@ def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
         raise SnapsError(
             f"{tables.title('id')} must be unique, got {plainly(again['id'])} twice or more"
         )
-    if logits and found["zeros"]:
+    if logits and summary["zeros"]:
         unfilled = tables.nodes.where(F.forall("probs", lambda value: value == 0))
         with tables.reading():
             (first,) = unfilled.agg(F.min("id")).first()
-        warn_unfilled(found["zeros"], count, "probs", f"for id {plainly(first)}")
-    return count, int(found["max_classes"]), int(found["max_width"])
+        warn_unfilled(summary["zeros"], count, "probs", f"for id {plainly(first)}")
+    return count, int(summary["max_classes"]), int(summary["max_width"])
 
 
 def check_fits(parts: Iterable[Part], num_classes: int) -> None:

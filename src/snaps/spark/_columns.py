@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from snaps._checks import check_probs, plainly, shown
 from snaps._checks.features import check_features
@@ -17,7 +19,7 @@ from snaps._checks.named import PREFIX
 from snaps.errors import SnapsError
 from snaps.folder import ROLES, classes_of_columns
 from snaps.io.folders import end_columns
-from snaps.spark._batches import features_of, lists, one
+from snaps.spark._batches import features_of, lists
 from snaps.spark._failures import explained
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -32,23 +34,12 @@ Named = Callable[[int], str]  # how messages name a row
 
 @dataclass(frozen=True)
 class Tables:
-    """Nodes and edges as the engine takes them.
+    """Nodes and edges as the engine takes them."""
 
-    Attributes
-    ----------
-    nodes : DataFrame
-        With columns id, probs, role, label and, if there are any, features.
-    edges : DataFrame
-        With columns src and dst, of the type of id.
-    classes : list of str or None
-        Names of the columns of probabilities, where these are columns of their own.
-    title : what messages call the tables
-    """
-
-    nodes: Any
-    edges: Any
-    classes: list[str] | None
-    titles: tuple[str, str]
+    nodes: Any  # id, probs, role, label and, if there are any, features
+    edges: Any  # src and dst, of the type of id
+    classes: list[str] | None  # those that columns of probabilities name
+    titles: tuple[str, str]  # what messages call the tables
 
     @property
     def text(self) -> bool:
@@ -73,8 +64,6 @@ class Tables:
 
 def read_tables(nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'edges'")) -> Tables:
     """The columns that are needed, held against their types."""
-    from pyspark.sql import functions as F
-
     table = _Table(nodes, titles[0])
     named = [name for name in table.kinds if name.startswith(PREFIX)]
     classes = None
@@ -98,10 +87,10 @@ def read_tables(nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'
         ("role", ("string",), "strings"),
         ("label", (*_NUMBERS, "string", "boolean"), "integers or strings"),
     ):
-        there = table.kinds.get(name, "void") != "void"
-        if there:
+        present = table.kinds.get(name, "void") != "void"
+        if present:
             table.check(name, sorts, rule)
-        columns.append((table.column(name) if there else F.lit(None).cast("string")).alias(name))
+        columns.append((table.column(name) if present else F.lit(None).cast("string")).alias(name))
     if "features" in table.kinds:
         table.check_features()
         columns.append(table.column("features").alias("features"))
@@ -121,12 +110,7 @@ def read_tables(nodes: Any, edges: Any, titles: tuple[str, str] = ("'nodes'", "'
 class _Table:
     """A DataFrame whose columns go by their place: names may hold any character, in any case.
 
-    Attributes
-    ----------
-    frame : DataFrame
-        With columns 0, 1, ...
-    kinds : dict of str
-        The types of columns, by name.
+    `frame` has columns 0, 1, ..., and `kinds` their types by name.
     """
 
     def __init__(self, given: Any, title: str):
@@ -141,8 +125,6 @@ class _Table:
         self.frame = given.toDF(*map(str, range(len(self._names))))
 
     def column(self, name: str) -> Any:
-        from pyspark.sql import functions as F
-
         return F.col(str(self._names.index(name)))
 
     def id(self, name: str) -> Any:
@@ -151,10 +133,10 @@ class _Table:
         return (column if self.kinds[name] == "string" else column.cast("long")).alias(name)
 
     def check(self, name: str, sorts: tuple[str, ...], rule: str) -> None:
-        """Complain unless a column is there, once, and of one of these types."""
+        """Raise unless a column is there, once, and of one of these types."""
         if name not in self.kinds:
-            found = ", ".join(self.kinds) or "none"
-            raise SnapsError(f"{self._title} must have a column '{name}', got {found}")
+            names = ", ".join(self.kinds) or "none"
+            raise SnapsError(f"{self._title} must have a column '{name}', got {names}")
         if self._names.count(name) > 1:
             raise SnapsError(
                 f"{self._title} must have one column '{name}', got {self._names.count(name)}"
@@ -166,8 +148,6 @@ class _Table:
 
     def check_features(self) -> None:
         """Lists of numbers, or structs of lists: indices and values, in any order."""
-        from pyspark.sql.types import StructType
-
         sorts, kind = _LISTS, self._types["features"]
         if isinstance(kind, StructType):
             parts = {field.name: field.dataType.simpleString() for field in kind.fields}
@@ -179,10 +159,8 @@ class _Table:
 
 
 def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
-    """Look at every row of nodes; each partition gives its first problem, its widths
-    and how many rows of probabilities or logits are all zero.
-    """
-    look = _Look(title, logits, classes)
+    """Check every row: a partition's first problem, its lengths, and its rows of zeros."""
+    check_batch = _BatchCheck(title, logits, classes)
 
     def check(batches: Iterable[Any]) -> Iterator[Any]:
         problem: str | None = None
@@ -192,27 +170,24 @@ def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
             if not len(batch) or problem:
                 continue
             try:
-                found = look(batch)
-                if lengths is not None and found != lengths:
-                    name = "probs" if found[0] != lengths[0] else "features"
-                    old, new = (pair[name == "features"] for pair in (lengths, found))
+                batch_lengths = check_batch(batch)
+                if lengths is not None and batch_lengths != lengths:
+                    name = "probs" if batch_lengths[0] != lengths[0] else "features"
+                    old, new = (pair[name == "features"] for pair in (lengths, batch_lengths))
                     raise SnapsError(
                         f"{title} column '{name}' must have lists of equal length ({old}), "
                         f"got {new} {_called(batch.column('id'), 0)}"
                     )
-                lengths = found
+                lengths = batch_lengths
                 zeros += int((~lists(batch.column("probs")).any(axis=1)).sum())
             except SnapsError as error:
                 problem = str(error)
         if problem or lengths:
             classes, width = lengths or (None, None)
+            numbers = {"classes": classes, "width": width, "zeros": zeros}
+            columns = {name: pa.array([number], pa.int64()) for name, number in numbers.items()}
             yield pa.RecordBatch.from_pydict(
-                {
-                    "problem": pa.array([problem], pa.string()),
-                    "classes": pa.array([classes], pa.int64()),
-                    "width": pa.array([width], pa.int64()),
-                    "zeros": pa.array([zeros], pa.int64()),
-                }
+                {"problem": pa.array([problem], pa.string())} | columns
             )
 
     return check
@@ -224,19 +199,12 @@ def _called(ids: Any, row: int) -> str:
 
 
 @dataclass(frozen=True)
-class _Look:
-    """Complains about the first bad row of a batch; gives the lengths of probs and features.
+class _BatchCheck:
+    """Raises for the first bad row of a batch; gives the lengths of probs and features."""
 
-    Attributes
-    ----------
-    title : what messages call the nodes
-    logits : bool
-    classes : names of the columns of probabilities, where these are columns of their own
-    """
-
-    title: str
+    title: str  # what messages call the nodes
     logits: bool
-    classes: list[str] | None
+    classes: list[str] | None  # those that columns of probabilities name
 
     def __call__(self, batch: Any) -> tuple[int, int]:
         ids = batch.column("id")
@@ -249,18 +217,18 @@ class _Look:
         width = -1
         if "features" in batch.schema.names:
             width = self._check_features(batch.column("features"), name)
-        self._check_roles(one(batch.column("role")).fill_null(""), name)
+        self._check_roles(batch.column("role").fill_null(""), name)
         return classes, width
 
     def _check_ids(self, ids: Any) -> None:
         if ids.null_count:
             raise SnapsError(f"{self.title} column 'id' must not be null, got null")
         if not pa.types.is_integer(ids.type):
-            bad = np.flatnonzero(pc.match_substring(ids, "\0").to_numpy(zero_copy_only=False))
-            if len(bad):  # NumPy's strings drop it at their end, Arrow whatever follows it
+            row = pc.index(pc.match_substring(ids, "\0"), True).as_py()
+            if row >= 0:  # NumPy's strings drop it at their end, Arrow whatever follows it
                 raise SnapsError(
                     f"{self.title} column 'id' must not hold the character NUL, "
-                    f"got {ids[int(bad[0])].as_py()!r}"
+                    f"got {ids[row].as_py()!r}"
                 )
 
     def _check_probs(self, column: Any, name: Named) -> int:
@@ -291,9 +259,8 @@ class _Look:
         return width
 
     def _check_roles(self, roles: Any, name: Named) -> None:
-        bad = ~pc.is_in(roles, pa.array(["", *ROLES], roles.type)).to_numpy(zero_copy_only=False)
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
+        row = pc.index(pc.is_in(roles, pa.array(["", *ROLES], roles.type)), False).as_py()
+        if row >= 0:
             raise SnapsError(
                 f"{self.title} column 'role' must be one of {', '.join(ROLES)} or empty, "
                 f"got {shown(roles[row].as_py())} {name(row)}"
@@ -310,7 +277,7 @@ def _titled(title: str, name: str) -> Iterator[None]:
 
 
 def _first_null(column: Any) -> int:
-    return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+    return int(pc.index(column.is_null(), True).as_py())
 
 
 def _length(column: Any, title: str, name: Named) -> int:

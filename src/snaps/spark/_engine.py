@@ -12,6 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from snaps._checks import check_flag
 from snaps._runtime.randomness import (
@@ -26,11 +29,11 @@ from snaps.errors import SnapsError
 from snaps.scoring.evidence import Keys
 from snaps.scoring.parts import Array, Links, Mean, Part, Probs, Similar
 from snaps.spark import _links
-from snaps.spark._batches import features_of, keys_of, pieces, unpacked
+from snaps.spark._batches import features_of, ids_of, keys_of, pieces, unpacked
 from snaps.spark._checked import check_edges, check_ends, check_nodes, other_rows
 from snaps.spark._columns import Tables
 from snaps.spark._failures import explained
-from snaps.spark._rows import Candidates, RowMaker, is_plain
+from snaps.spark._rows import Candidates, RowMaker, is_local
 
 BUCKET_BYTES = 32 * 2**20  # that reach a bucket, about; a task holds one of them in memory
 MOST_BUCKETS = 100_000
@@ -46,20 +49,11 @@ Finish = Callable[[Any, dict[Part, Array]], Iterator[Any]]
 
 @dataclass(frozen=True)
 class Asked:
-    """Nodes of which parts are to be made.
-
-    Attributes
-    ----------
-    nodes : DataFrame
-    links : DataFrame, optional
-        Their links, where only edges into them are to be looked at.
-    share : float
-        How many of all edges these are, about.
-    """
+    """Nodes of which parts are to be made."""
 
     nodes: Any
-    links: Any = None
-    share: float = 1.0
+    links: Any = None  # theirs, where only edges into them are to be looked at
+    share: float = 1.0  # of all edges, about
 
 
 class SparkInputs:
@@ -78,8 +72,6 @@ class SparkInputs:
         self.num_nodes, self.num_classes, self._width = check_nodes(tables, self._logits)
         check_ends(tables, self.num_nodes)
         self.nodes = self.nodes.coalesce(self._tasks())
-        from pyspark.sql import functions as F
-
         self._seed, self.nodes = self._with_links()
         ends = tables.edges.select(
             _link(F.col("src"), self._seed).alias("src"),
@@ -90,8 +82,8 @@ class SparkInputs:
         self.edges = ends.select(F.inline(F.array(F.struct("src", "dst"), back)))
         self.has = frozenset(
             name
-            for name, there in (("links", self._linked), ("similar", tables.has_features))
-            if there
+            for name, present in (("links", self._linked), ("similar", tables.has_features))
+            if present
         )
         self._few: Any = None
         self._rows: dict[Part, Array] = {}
@@ -110,8 +102,6 @@ class SparkInputs:
 
         A seed under which two names have the same hash is not taken.
         """
-        from pyspark.sql import functions as F
-
         if not self.tables.text:
             return -1, self.nodes.withColumn("link", F.col("id"))
         for seed in range(8):
@@ -133,11 +123,10 @@ class SparkInputs:
 
     def others(self, but: Keys, seed: int, count: int) -> Keys:
         """The keys of so many random nodes that are not among some, in ascending order."""
-        found = self._smallest(count, seed, SHARES_STREAM, ["id"], but)
-        ids = found.column("id").combine_chunks()
-        names = np.array(ids.to_pylist(), str) if self.tables.text else ids.to_numpy()
-        self.ask_for(np.union1d(self._ids, names))
-        return np.sort(keys_of(ids))
+        nodes = self._smallest(count, seed, SHARES_STREAM, ["id"], but)
+        ids = ids_of(nodes.column("id"))
+        self.ask_for(np.union1d(self._ids, ids))
+        return np.sort(node_keys(ids))
 
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K)."""
@@ -156,24 +145,22 @@ class SparkInputs:
         names = [f"part{i}" for i in range(len(parts))]
         kind = "string" if self.tables.text else "long"
         schema = ", ".join([f"id {kind}", *(f"{name} binary" for name in names)])
-        from pyspark.sql import functions as F
-
         nodes = self.nodes.join(F.broadcast(self._few), "id", "left_semi")
         links = self._few.select(_link(F.col("id"), self._seed).alias("link"))
         # Their links may well be more than average.
         asked = Asked(nodes, links, min(4 * len(self._ids) / self.num_nodes, 1.0))
         try:
             with explained("cannot make scores"):
-                found = self.all(parts, finish, schema, asked).toArrow()
+                collected = self.all(parts, finish, schema, asked).toArrow()
         finally:
             self.release()
-        place, here = locate_keys(self._keys, keys_of(found.column("id")))
-        if not len(place) == len(found) == len(np.unique(place)) == len(self._keys):
+        place, here = locate_keys(self._keys, keys_of(collected.column("id")))
+        if not len(place) == len(collected) == len(np.unique(place)) == len(self._keys):
             raise other_rows(self.tables.titles[0])
         out = {}
         for name, part in zip(names, parts, strict=True):
             table = np.empty((len(self._keys), self.num_classes))
-            table[place] = unpacked(found.column(name), np.float64)[here]
+            table[place] = unpacked(collected.column(name), np.float64)[here]
             out[part] = table
         return out
 
@@ -182,14 +169,9 @@ class SparkInputs:
     def all(
         self, parts: Sequence[Part], finish: Finish, schema: str, asked: Asked | None = None
     ) -> Any:
-        """A DataFrame of what `finish` makes of the parts of nodes, all or those asked for.
-
-        Parameters
-        ----------
-        finish : takes nodes (link, id) and their parts, gives record batches
-        """
+        """A DataFrame of what `finish` makes of nodes (link, id) and their parts."""
         linked, twice = _hops(parts)
-        plain = tuple(dict.fromkeys([*filter(is_plain, parts), *linked]))
+        plain = tuple(dict.fromkeys([*filter(is_local, parts), *linked]))
         make = self._maker(plain)
         asked = Asked(self.nodes) if asked is None else asked
         if not linked:
@@ -202,13 +184,13 @@ class SparkInputs:
         return self._meet(base, sent, receive, schema, self._buckets(asked.share))
 
     def _maker(self, parts: tuple[Part, ...]) -> RowMaker:
-        over = {part.over for part in parts if isinstance(part, Mean)}
-        found = None
-        for each in over if self.tables.has_features else ():
-            assert isinstance(each, Similar)
-            found = self._candidates(each)
+        candidates = None
+        for part in parts if self.tables.has_features else ():
+            if isinstance(part, Mean):
+                assert isinstance(part.over, Similar)
+                candidates = self._candidates(part.over)
         threads = int(self.spark.conf.get("spark.task.cpus", "1"))
-        return RowMaker(parts, self._logits, found, threads)
+        return RowMaker(parts, self._logits, candidates, threads)
 
     def _kept(self, *names: str) -> str:
         kinds = {"link": "long", "id": "string" if self.tables.text else "long"}
@@ -216,9 +198,6 @@ class SparkInputs:
 
     def _arrow(self, schema: str) -> Any:
         """A schema as Arrow has it in this session, which may ask for large types."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import StructType
-
         large = self.spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false")
         return to_arrow_schema(
             cast(StructType, StructType.fromDDL(schema)), prefers_large_types=large == "true"
@@ -233,16 +212,14 @@ class SparkInputs:
 
     def _sent_twice(self, parts: list[Part], asked: Asked) -> Any:
         """What links to links bring: sums of means, and the means themselves."""
-        from pyspark.sql import functions as F
-
-        edges, near = self._into(asked.links), None
+        edges, middle = self._into(asked.links), None
         if asked.links is not None:
-            near = edges.select(F.col("src").alias("link")).union(asked.links).distinct()
+            middle = edges.select(F.col("src").alias("link")).union(asked.links).distinct()
         share = min(asked.share * max(self._num_edges / self.num_nodes, 1), 1.0)
-        reached, buckets, heavy = self._into(near), self._buckets(share), self._spread(share)
-        sources = self._sources(parts, None if near is None else reached)
+        reached, buckets, heavy = self._into(middle), self._buckets(share), self._spread(share)
+        sources = self._sources(parts, None if middle is None else reached)
         first = self._send(sources, reached, _links.FIRST, len(parts), buckets, heavy)
-        nodes = self.nodes if near is None else self.nodes.join(near, "link", "left_semi")
+        nodes = self.nodes if middle is None else self.nodes.join(middle, "link", "left_semi")
         make, schema = self._maker(tuple(parts)), self._kept("link")
         base = nodes.mapInArrow(lambda batches: make(batches, "link"), schema)
 
@@ -280,8 +257,6 @@ class SparkInputs:
 
     def _sources(self, parts: Sequence[Part], edges: Any) -> Any:
         """Rows of the nodes that edges start from, or of all."""
-        from pyspark.sql import functions as F
-
         nodes = self.nodes.select("link", "id", "probs")
         if edges is not None:
             starts = edges.select(F.col("src").alias("link")).distinct()
@@ -293,18 +268,16 @@ class SparkInputs:
         self, sources: Any, edges: Any, hop: int, count: int, buckets: int, heavy: np.ndarray
     ) -> Any:
         """Sums of what sources send along edges, by target."""
-        from pyspark.sql import functions as F
-
         bucket, rows = _bucket("src", buckets), np.empty((0, count * self.num_classes))
         if len(heavy):
             bucket = F.when(F.col("src").isin(heavy.tolist()), _bucket("dst", buckets)).otherwise(
                 bucket
             )
-            some = F.col("link").isin(heavy.tolist())
-            found = sources.where(some).toArrow()
-            sources = sources.where(~some)
-            heavy = found.column("link").to_numpy()
-            rows = unpacked(found.column("table"), np.float64).reshape(len(heavy), rows.shape[1])
+            is_heavy = F.col("link").isin(heavy.tolist())
+            hubs = sources.where(is_heavy).toArrow()
+            sources = sources.where(~is_heavy)
+            heavy = hubs.column("link").to_numpy()
+            rows = unpacked(hubs.column("table"), np.float64).reshape(len(heavy), rows.shape[1])
         left = _placed(sources, _bucket("link", buckets), buckets)
         right = _placed(edges, bucket, buckets)
         send = _links.sender(hop, (heavy, rows), self._arrow(_links.SENT))
@@ -338,17 +311,15 @@ class SparkInputs:
 
     def heavy_links(self) -> np.ndarray:
         """Nodes with more links than a bucket should hold, by a sample of the edges."""
-        from pyspark.sql import functions as F
-
         if self._heavy is None:
             total = 2 * self._num_edges
             share = min(SAMPLED_EDGES / max(total, 1), 1.0)
             ends = self.tables.edges.sample(share, seed=0) if share < 1 else self.tables.edges
             ends = ends.select(F.explode(F.array("src", "dst")).alias("id"))
             least = max(share * total / self._buckets() / 2, 100)
-            found = ends.groupBy("id").count().where(F.col("count") > least)
+            hubs = ends.groupBy("id").count().where(F.col("count") > least)
             with self.tables.reading("src"):
-                links = found.select(_link(F.col("id"), self._seed).alias("link")).toArrow()
+                links = hubs.select(_link(F.col("id"), self._seed).alias("link")).toArrow()
             self._heavy = np.sort(links.column("link").to_numpy())
         return self._heavy
 
@@ -359,30 +330,26 @@ class SparkInputs:
         if over not in self._broadcast:
             count = self._count(over)
             columns = ("id", "probs", "features")
-            found = self._smallest(count, 0, CANDIDATE_STREAM, columns, np.empty(0, np.uint64))
-            keys = keys_of(found.column("id"))
-            features = found.column("features").combine_chunks()
+            table = self._smallest(count, 0, CANDIDATE_STREAM, columns, np.empty(0, np.uint64))
+            keys = keys_of(table.column("id"))
+            features = table.column("features").combine_chunks()
             width = self._width
             if width < 0:
-                width = self._sparse_width()
+                width = 1 + (self._first(F.max(F.array_max("features.indices"))) or 0)
             make = RowMaker((Probs(),), self._logits)
-            batch = found.combine_chunks().to_batches()[0]
+            batch = table.combine_chunks().to_batches()[0]
             known = Candidates(keys, make.make(batch)[0], features_of(features, width), width)
             with explained("cannot send candidates to the executors"):
                 self._broadcast[over] = self.spark.sparkContext.broadcast(known)
         return self._broadcast[over]
 
-    def _sparse_width(self) -> int:
-        from pyspark.sql import functions as F
-
+    def _first(self, column: Any) -> Any:
+        """An aggregate over all nodes."""
         with self.tables.reading():
-            top = self.nodes.select(F.max(F.array_max("features.indices"))).first()[0]
-        return 1 + (0 if top is None else int(top))
+            return self.nodes.select(column).first()[0]
 
     def _count(self, over: Similar) -> int:
         """How many candidates there are to be."""
-        from pyspark.sql import functions as F
-
         search = over.search
         if over.k >= self.num_nodes:
             raise SnapsError(
@@ -392,8 +359,7 @@ class SparkInputs:
             return min(search.candidates, self.num_nodes)
         filled = self._width
         if filled < 0:
-            with self.tables.reading():
-                filled = self.nodes.select(F.avg(F.size("features.indices"))).first()[0]
+            filled = self._first(F.avg(F.size("features.indices")))
         products, sent = self.num_nodes**2 * filled, self.num_nodes * filled * 8
         if products > MOST_PRODUCTS or sent > MOST_SENT:
             raise SnapsError(
@@ -418,23 +384,19 @@ class SparkInputs:
                     yield batch.filter(pa.array(few))
 
             with self.tables.reading():
-                found = nodes.mapInArrow(pick, nodes.schema).toArrow()
-            if len(found) >= count or share >= 1:
-                keys = keys_of(found.column("id"))
+                table = nodes.mapInArrow(pick, nodes.schema).toArrow()
+            if len(table) >= count or share >= 1:
+                keys = keys_of(table.column("id"))
                 chosen = smallest(seed, keys, stream, count)
-                return found.take(pa.array(chosen[np.argsort(keys[chosen])]))
+                return table.take(pa.array(chosen[np.argsort(keys[chosen])]))
             share *= 2
 
 
 def _link(column: Any, seed: int) -> Any:
-    from pyspark.sql import functions as F
-
     return column if seed < 0 else F.xxhash64(F.lit(seed), column)
 
 
 def _bucket(name: str, count: int) -> Any:
-    from pyspark.sql import functions as F
-
     return F.pmod(F.xxhash64(F.lit(1), F.col(name)), F.lit(count)).cast("int")
 
 

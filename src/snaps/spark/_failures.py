@@ -35,8 +35,8 @@ def explained(otherwise: str = "") -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         text = str(error)
         for line in text.splitlines():
-            _, found, message = line.partition("SnapsError: ")
-            if found:
+            _, raised, message = line.partition("SnapsError: ")
+            if raised:
                 raise SnapsError(message) from error
         if unlike := _UNLIKE.search(text):
             raise SnapsError(

@@ -19,7 +19,7 @@ from snaps._kernels.aggregation import add_rows, exact_sums, mean_of_sums
 from snaps.errors import SnapsError
 from snaps.scores import LARGEST
 from snaps.scoring.parts import Array, Links, Mean, Part
-from snaps.spark._batches import one, pieces, unpacked
+from snaps.spark._batches import one_piece, pieces, unpacked
 from snaps.spark._rows import split_parts
 
 MEANS, FIRST, SECOND = 0, 1, 2  # what a row says: a mean, sums over links, sums over their links
@@ -38,7 +38,7 @@ def sender(hop: int, heavy: Rows, schema: Any) -> Callable[[Any, Any], Any]:
         links, table = np.concatenate([links, heavy[0]]), np.vstack([table, heavy[1]])
         order = np.argsort(links, kind="stable")
         links, table = links[order], table[order]
-        src, dst = (one(edges.column(name)).to_numpy() for name in ("src", "dst"))
+        src, dst = (one_piece(edges.column(name)).to_numpy() for name in ("src", "dst"))
         if not len(src):
             return pa.Table.from_batches([], schema)
         place = np.minimum(np.searchsorted(links, src), max(len(links) - 1, 0))
@@ -54,7 +54,8 @@ def sender(hop: int, heavy: Rows, schema: Any) -> Callable[[Any, Any], Any]:
         dst, place = dst[apart], place[apart]
         if not len(dst):
             return pa.Table.from_batches([], schema)
-        targets, codes = _distinct(dst)
+        targets = np.unique(dst)
+        codes = np.searchsorted(targets, dst)
         # An edge that is listed twice, or both ways, counts once.
         pairs = np.unique(codes * len(links) + place)
         codes, place = np.divmod(pairs, len(links))
@@ -68,13 +69,8 @@ def sender(hop: int, heavy: Rows, schema: Any) -> Callable[[Any, Any], Any]:
     return send
 
 
-def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    distinct = np.unique(values)
-    return distinct, np.searchsorted(distinct, values)
-
-
 def _by_link(nodes: Any) -> Rows:
-    links = one(nodes.column("link")).to_numpy()
+    links = one_piece(nodes.column("link")).to_numpy()
     return links, unpacked(nodes.column("table"), np.float64)
 
 
@@ -92,17 +88,17 @@ def _sent(hop: int, targets: np.ndarray, counts: np.ndarray, sums: np.ndarray) -
 
 def received(links: np.ndarray, sent: Any, hop: int, own: Array) -> Array:
     """The means of nodes from the sums that came for them; the own row where none came."""
-    some = sent.filter(pc.equal(sent.column("hop"), hop))
+    sent = sent.filter(pc.equal(sent.column("hop"), hop))
     order = np.argsort(links, kind="stable")
     width = own.shape[1]
     sums, counts = np.zeros((len(links), 2 * width), np.int64), np.zeros(len(links), np.int64)
-    sizes = pc.binary_length(some.column("sums"))
+    sizes = pc.binary_length(sent.column("sums"))
     for kind in (np.int32, np.int64):
-        rows = some.filter(pc.equal(sizes, 2 * width * np.dtype(kind).itemsize))
-        dst = one(rows.column("dst")).to_numpy()
+        rows = sent.filter(pc.equal(sizes, 2 * width * np.dtype(kind).itemsize))
+        dst = one_piece(rows.column("dst")).to_numpy()
         place = order[np.minimum(np.searchsorted(links, dst, sorter=order), len(links) - 1)]
         here = np.flatnonzero(links[place] == dst)
-        count = one(rows.column("count")).to_numpy()
+        count = one_piece(rows.column("count")).to_numpy()
         np.add.at(counts, place[here], count[here])
         if len(here):
             add_rows(place[here], unpacked(rows.column("sums"), kind)[here], sums)
@@ -111,10 +107,10 @@ def received(links: np.ndarray, sent: Any, hop: int, own: Array) -> Array:
 
 def _means(links: np.ndarray, sent: Any) -> Array:
     """Means that come as they are, one for each node."""
-    some = sent.filter(pc.equal(sent.column("hop"), MEANS))
-    dst = one(some.column("dst")).to_numpy()
+    sent = sent.filter(pc.equal(sent.column("hop"), MEANS))
+    dst = one_piece(sent.column("dst")).to_numpy()
     order = np.argsort(dst)
-    return unpacked(some.column("sums"), np.float64)[order[np.searchsorted(dst[order], links)]]
+    return unpacked(sent.column("sums"), np.float64)[order[np.searchsorted(dst[order], links)]]
 
 
 def receiver(
@@ -124,14 +120,10 @@ def receiver(
     finish: Callable[[Any, dict[Part, Array]], Iterator[Any]],
     schema: Any,
 ) -> Callable[[Any, Any], Any]:
-    """What nodes make of what they got.
+    """What nodes make of what they got: `finish` takes them and all their parts.
 
-    Parameters
-    ----------
-    parts : the parts that the nodes' tables hold
-    linked : those that were sent over links
-    twice : whether their means were sent on, and come as they are
-    finish : takes nodes and all parts
+    Their tables hold `parts`, of which the `linked` were sent over links; if `twice`, the means of
+    these were sent on, and come as they are.
     """
 
     def receive(nodes: Any, sent: Any) -> Any:
@@ -142,12 +134,12 @@ def receiver(
         own = np.hstack([rows[part] for part in linked])
         means = _means(links, sent) if twice else received(links, sent, FIRST, own)
         sent_on = split_parts(means, linked)
-        first: dict[Part, Array] = {Mean(Links(), part): one for part, one in sent_on.items()}
+        first: dict[Part, Array] = {Mean(Links(), part): mean for part, mean in sent_on.items()}
         rows |= first
         if twice:
             means = received(links, sent, SECOND, means)
             again = split_parts(means, list(first))
-            rows |= {Mean(Links(), part): one for part, one in again.items()}
+            rows |= {Mean(Links(), part): mean for part, mean in again.items()}
         return pa.Table.from_batches([batch.cast(schema) for batch in finish(nodes, rows)], schema)
 
     return receive

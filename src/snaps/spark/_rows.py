@@ -12,10 +12,9 @@ import scipy.sparse as sp
 from snaps._checks import calm, check_probs
 from snaps._kernels.aggregation import neighbour_mean
 from snaps._runtime.threads import limit_threads
-from snaps.scores import score_table
 from snaps.scoring.evidence import Keys
-from snaps.scoring.local import with_certainty
-from snaps.scoring.parts import Array, Beliefs, Links, Mean, Own, Part, Probs, Similar
+from snaps.scoring.local import table_of
+from snaps.scoring.parts import Array, Links, Mean, Part, Similar
 from snaps.similarity import similarity_graph
 from snaps.spark._batches import features_of, gathered, keys_of, lists, pieces
 
@@ -34,16 +33,10 @@ class Candidates:
 
 @dataclass(frozen=True)
 class RowMaker:
-    """Makes some parts of any rows of nodes.
+    """Makes parts of any rows of nodes.
 
-    Attributes
-    ----------
-    parts : tuple of Part
-    logits : bool
-    candidates : broadcast Candidates, optional
-        Without them, no node has similar ones, and every row is its own mean.
-    threads : int
-        That a task may use.
+    Without candidates, which are broadcast, no node has similar ones, and every row is its own
+    mean. A task may use so many threads.
     """
 
     parts: tuple[Part, ...]
@@ -73,39 +66,26 @@ class RowMaker:
         """The parts of the rows of a batch."""
         probs = check_probs(lists(batch.column("probs")), logits=self.logits, silent=True)
         keys = keys_of(batch.column("id"))
-        near: dict[Similar, sp.csr_array] = {}
+        similar: dict[Similar, sp.csr_array] = {}
         out = []
         for part in self.parts:
-            if not isinstance(part, Mean):
-                out.append(_plain(part, probs, keys))
+            own = table_of(part.of if isinstance(part, Mean) else part, probs, keys)
+            if not isinstance(part, Mean) or self.candidates is None:
+                out.append(own)
                 continue
             assert isinstance(part.over, Similar)
-            if self.candidates is None:
-                out.append(_plain(part.of, probs, keys))
-                continue
             known = self.candidates.value
-            if part.over not in near:
+            if part.over not in similar:
                 features = features_of(batch.column("features"), known.width)
-                near[part.over] = _search(part.over, known, features, keys)
-            theirs = _plain(part.of, known.probs, known.keys).astype(np.float32)
-            out.append(neighbour_mean(near[part.over], theirs, _plain(part.of, probs, keys)))
+                similar[part.over] = _search(part.over, known, features, keys)
+            theirs = table_of(part.of, known.probs, known.keys).astype(np.float32)
+            out.append(neighbour_mean(similar[part.over], theirs, own))
         return out
 
 
-def is_plain(part: Part) -> bool:
+def is_local(part: Part) -> bool:
     """Whether a part is made where the rows are."""
     return not (isinstance(part, Mean) and isinstance(part.over, Links))
-
-
-def _plain(part: Part, probs: Array, keys: Keys) -> Array:
-    match part:
-        case Probs():
-            return probs
-        case Own(score, seed):
-            return score_table(score, probs, keys, seed)
-        case Beliefs(evidence):
-            return with_certainty(probs.copy(), keys, evidence)
-    raise TypeError(part)
 
 
 def _search(over: Similar, known: Candidates, features: Any, keys: Keys) -> sp.csr_array:
@@ -124,11 +104,9 @@ def _search(over: Similar, known: Candidates, features: Any, keys: Keys) -> sp.c
     k = min(over.k, table.shape[0] - 1)
     if k == 0:
         return sp.csr_array((len(keys), count))
-    found = similarity_graph(
-        table, k, candidates=np.arange(count), rows=place,
-        ids=np.concatenate([known.keys, keys[others]]),
-    )  # fmt: skip
-    return sp.csr_array((found.data, found.indices, found.indptr), shape=(len(keys), count))
+    ids = np.concatenate([known.keys, keys[others]])
+    graph = similarity_graph(table, k, candidates=np.arange(count), rows=place, ids=ids)
+    return sp.csr_array((graph.data, graph.indices, graph.indptr), shape=(len(keys), count))
 
 
 def split_parts(table: Array, parts: Sequence[Part]) -> dict[Part, Array]:

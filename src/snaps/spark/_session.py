@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from snaps._checks import shown
 from snaps._checks.features import check_features
 from snaps.errors import SnapsError, require
+from snaps.folder import list_array
 from snaps.io.files import unreadable
 from snaps.io.folders import FEATURE_FILES, read_features
 from snaps.io.parquet import Columns, is_text
@@ -167,20 +168,17 @@ def _check_master(master: str) -> None:
 
 def _check_hadoop() -> None:
     """YARN is found by its configuration; a script of the installation's own may set it, too."""
-    homes = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "")) / "conf"
-    places = {
-        name: os.environ[name]
-        for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-        if os.environ.get(name)
-    }
-    if not places and not os.path.exists(Path(homes) / "spark-env.sh"):
+    home = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "")) / "conf"
+    names = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+    folders = {name: os.environ[name] for name in names if os.environ.get(name)}
+    if not folders and not os.path.exists(Path(home) / "spark-env.sh"):
         raise SnapsError(
             "'--master' yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR, the folder of the cluster's "
             "configuration, got neither"
         )
-    for name, place in places.items():
-        if not os.path.isdir(place):
-            raise SnapsError(f"{name} must be the folder of a configuration, got {shown(place)}")
+    for name, folder in folders.items():
+        if not os.path.isdir(folder):
+            raise SnapsError(f"{name} must be the folder of a configuration, got {shown(folder)}")
 
 
 def address(path: Path) -> str:
@@ -246,23 +244,23 @@ def _unlike(path: Path) -> list[Path]:
     except Exception as error:
         raise unreadable(path, error, "damaged or not a folder of Parquet files") from error
     with ThreadPoolExecutor(8) as pool:
-        found = zip(pool.map(schema, files), files, strict=True)
-        return [Path(file) for file in {str(kind): file for kind, file in found}.values()]
+        schemas = zip(pool.map(schema, files), files, strict=True)
+        return [Path(file) for file in {str(kind): file for kind, file in schemas}.values()]
 
 
-def _wider(one: Any, two: Any) -> Any:
+def _wider(first: Any, second: Any) -> Any:
     """The type that holds both, as far as Spark reads one as the other; else the first."""
     from pyspark.sql.types import ArrayType
 
-    if isinstance(one, ArrayType) and isinstance(two, ArrayType):
-        return ArrayType(_wider(one.elementType, two.elementType))
-    names = [each.simpleString() for each in (one, two)]
+    if isinstance(first, ArrayType) and isinstance(second, ArrayType):
+        return ArrayType(_wider(first.elementType, second.elementType))
+    names = [each.simpleString() for each in (first, second)]
     if names[0] == "void":
-        return two
+        return second
     for order in (("tinyint", "smallint", "int", "bigint"), ("float", "double")):
         if all(name in order for name in names):
-            return max(one, two, key=lambda each: order.index(each.simpleString()))
-    return one
+            return max(first, second, key=lambda each: order.index(each.simpleString()))
+    return first
 
 
 def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
@@ -289,9 +287,7 @@ def _feature_frame(spark: Any, root: Path) -> Any:
     # integers and one byte order.
     table: Any = check_features(read_features(root, columns, len(ids)))
     if not sp.issparse(table):
-        values = pa.array(np.ascontiguousarray(table).reshape(-1))
-        offsets = np.arange(len(ids) + 1) * table.shape[1]
-        column: Any = pa.LargeListArray.from_arrays(pa.array(offsets), values)
+        column: Any = list_array(np.ascontiguousarray(table))
     else:
         offsets = pa.array(table.indptr.astype(np.int64))
         indices = pa.LargeListArray.from_arrays(offsets, pa.array(table.indices.astype(np.int64)))

@@ -1,7 +1,12 @@
-"""SNAPS for items without links: s^ = (1 - eta) S + eta As S."""
+"""Images, or anything with a classifier's outputs and embeddings but no links.
+
+A score is corrected by those of the most similar items alone: s^ = (1 - eta) S + eta As S, with
+k = 5 and eta = 0.5 as in the paper. The rest is SNAPS: the same scores, verbs and guarantee.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -9,11 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import (
+    calm,
     check_disjoint,
     check_integer,
+    check_known,
     check_labels,
     check_nodes,
     check_number,
+    check_probs,
     shown,
     to_numpy,
 )
@@ -21,6 +29,7 @@ from snaps._checks.features import check_features
 from snaps._runtime.randomness import locate_keys
 from snaps.errors import SnapsError
 from snaps.graph import Graph
+from snaps.io.files import open_npz, write_npz
 from snaps.predictor.estimator import Estimator
 from snaps.predictor.predictor import Predictor, read_items
 from snaps.predictor.roles import read_nodes
@@ -28,7 +37,19 @@ from snaps.scoring.mixing import ETA_GRID, Mixing
 from snaps.scoring.parts import Similar
 from snaps.similarity import similarity_graph
 
+__all__ = [
+    "ETA",
+    "EmbeddedSNAPS",
+    "K",
+    "Outputs",
+    "join",
+    "load",
+    "neighbours",
+    "temperature",
+]
+
 K, ETA = 5, 0.5  # the paper's
+_COLDEST, _HOTTEST = 0.01, 100.0  # temperatures
 
 
 def neighbours(
@@ -73,10 +94,10 @@ def neighbours(
             raise SnapsError(
                 f"'k' must be at most the number of 'reference' items {len(reference)}, got {k}"
             )
-    found = similarity_graph(features, k, ids=ids, candidates=reference)
+    graph = similarity_graph(features, k, ids=ids, candidates=reference)
     if weighting == "uniform":
-        found.data[:] = 1
-    return found
+        graph.data[:] = 1
+    return graph
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -85,8 +106,9 @@ class EmbeddedSNAPS(Estimator):
 
     Parameters
     ----------
-    alpha : float
-        Miscoverage: sets contain the true label with probability at least 1 - alpha.
+    alpha : float, or mapping from class to float
+        Miscoverage: sets contain the true label with probability at least 1 - alpha. With
+        ``class_conditional`` also a mapping from classes to such levels.
     score : Score
         The basic score S.
     k : int
@@ -98,6 +120,12 @@ class EmbeddedSNAPS(Estimator):
     seed : int
     class_conditional : bool
         One threshold a class, so that the guarantee holds within each class; the sets grow.
+    class_floor : float, optional
+        A least coverage for every class with enough calibration nodes, next to 1 - alpha on
+        average; both are exact. Not with ``class_conditional``.
+    confidence : float, optional
+        Reach the coverage with this probability in the one draw of calibration nodes there is,
+        instead of on average over draws.
 
     Attributes
     ----------
@@ -134,16 +162,15 @@ class EmbeddedSNAPS(Estimator):
         _check_weighting(self.weighting)
         if isinstance(self.eta, str) and self.eta != "tune":
             raise SnapsError(f"'eta' must be a number from 0 to 1 or 'tune', got {shown(self.eta)}")
-        if isinstance(self.eta, str):
-            grid = ETA_GRID
-        else:
+        grid = ETA_GRID
+        if not isinstance(self.eta, str):
             grid = ((check_number(self.eta, "eta", low=0, high=1), 0.0),)
-        similar = Similar(k, self.weighting)
         return Mixing(
-            self.score, self.seed, similar, grid=grid, fallback=(ETA, 0.0), averaged=False
-        )
+            self.score, self.seed, Similar(k, self.weighting), grid=grid, fallback=(ETA, 0.0),
+            averaged=False,
+        )  # fmt: skip
 
-    def _near(self, items: Graph, reference: Any) -> sp.csr_array:
+    def _similar(self, items: Graph, reference: Any) -> sp.csr_array:
         return neighbours(
             items.features, self.k, weighting=self.weighting, reference=reference, ids=items.keys
         )
@@ -161,6 +188,8 @@ class EmbeddedSNAPS(Estimator):
         known_nodes: Any = None,
         groups: Any = None,
         classes: Any = None,
+        group_floor: float | None = None,
+        missing_labels: int = 0,
         reference: Any = None,
     ) -> Self:
         """Score every item and set the threshold on the calibration items.
@@ -169,8 +198,8 @@ class EmbeddedSNAPS(Estimator):
         ----------
         features : array (n, d), or Graph with features
             Embeddings such as the input of a network's last layer. Links of a graph are not used.
-        probs, labels, nodes, tune_nodes, similarity, logits, known_nodes, groups, classes : see
-            `snaps.SNAPS.calibrate`
+        probs, labels, nodes, tune_nodes, similarity, logits, known_nodes, groups, classes, \
+        group_floor, missing_labels : see `snaps.SNAPS.calibrate`
         reference : array of positions, mask (n,), or ids where these are strings; optional
             Only these items, for instance those that trained the classifier, are neighbours. They
             must not calibrate and are not to be predicted; see `join` for arrays of their own.
@@ -193,13 +222,12 @@ class EmbeddedSNAPS(Estimator):
         self._method()
         items = read_items(features)
         if reference is not None:
-            if similarity is not None:
-                raise SnapsError("'reference' must not be given with 'similarity', got both")
-            places = read_nodes(items, reference, "reference")
-            similarity = self._near(items, places)
+            similarity = self._similar(items, _read_reference(items, reference, similarity))
         return self._calibrate(
             items, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
             tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups, reference=reference,
+            group_floor=group_floor,
+            missing_labels=missing_labels,
         )  # fmt: skip
 
     def recalibrate(
@@ -249,12 +277,17 @@ class EmbeddedSNAPS(Estimator):
         """
         old, items = self._predictor(), read_items(graph)
         if reference is not None:
-            if similarity is not None:
-                raise SnapsError("'reference' must not be given with 'similarity', got both")
-            old = _referring_to(read_nodes(items, reference, "reference"), items, old)
+            old = _referring_to(_read_reference(items, reference, similarity), items, old)
         if similarity is None and len(old.roles.reference) and not old.given_similarity:
-            similarity = self._near(items, locate_keys(items.keys, old.roles.reference)[0])
+            similarity = self._similar(items, locate_keys(items.keys, old.roles.reference)[0])
         return self._recalibrate(old, items, probs, labels, nodes, similarity, logits, **options)
+
+
+def _read_reference(items: Graph, reference: Any, similarity: Any) -> np.ndarray:
+    """Positions of the only items that may be neighbours."""
+    if similarity is not None:
+        raise SnapsError("'reference' must not be given with 'similarity', got both")
+    return read_nodes(items, reference, "reference")
 
 
 def _referring_to(reference: np.ndarray, items: Graph, predictor: Predictor) -> Predictor:
@@ -262,13 +295,10 @@ def _referring_to(reference: np.ndarray, items: Graph, predictor: Predictor) -> 
     roles = predictor.roles
     if not len(roles.reference):
         raise SnapsError("'reference' must be left out, as it was to calibrate")
-    for whose, used in (
-        ("calibration", roles.calib),
-        ("tuning", roles.tuning),
-        ("known", roles.known),
-    ):
-        places = locate_keys(items.keys, used.keys)[0]
-        check_disjoint(reference, "reference", places, f"the {whose} nodes", items.ids)
+    used = {"calibration": roles.calib, "tuning": roles.tuning, "known": roles.known}
+    for whose, nodes in used.items():
+        positions = locate_keys(items.keys, nodes.keys)[0]
+        check_disjoint(reference, "reference", positions, f"the {whose} nodes", items.ids)
     prints = {name: each for name, each in predictor.fingerprints.items() if name != "reference"}
     roles = replace(roles, reference=items.keys[reference])
     return replace(predictor, roles=roles, fingerprints=prints)
@@ -307,11 +337,9 @@ def join(
     (array([ 0,  1,  2, -1, -1]), array([3, 4]))
     """
     given = {
-        "features": features,
-        "probs": probs,
-        "reference_features": reference_features,
-        "reference_probs": reference_probs,
-    }
+        "features": features, "probs": probs,
+        "reference_features": reference_features, "reference_probs": reference_probs,
+    }  # fmt: skip
     tables = {name: to_numpy(value, name) for name, value in given.items()}
     for name, table in tables.items():
         if table.ndim != 2:
@@ -334,3 +362,118 @@ def join(
     reference = np.arange(n, len(joined["probs"]))
     known = np.concatenate([known, np.full(len(reference), -1)])
     return joined["features"], joined["probs"], known, reference
+
+
+# Without eq=False two of them would be compared array by array, which raises.
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What a classifier says of its items.
+
+    Attributes
+    ----------
+    logits : array (n, K)
+    features : array (n, d)
+    labels : int array (n,)
+        -1 where unknown.
+
+    Examples
+    --------
+    >>> Outputs(logits=np.zeros((2, 3)), features=np.ones((2, 4)), labels=np.array([0, -1]))
+    Outputs(2 items, 3 classes, 4 features)
+    """
+
+    logits: np.ndarray
+    features: np.ndarray
+    labels: np.ndarray
+
+    def __repr__(self) -> str:
+        (n, k), d = self.logits.shape, self.features.shape[1]
+        return f"Outputs({n} items, {k} classes, {d} features)"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an .npz for `load`, whole or not at all.
+
+        Examples
+        --------
+        >>> Outputs(np.zeros((2, 3)), np.ones((2, 4)), np.array([0, 2])).save("outputs.npz")
+        >>> load("outputs.npz")
+        Outputs(2 items, 3 classes, 4 features)
+        """
+        arrays = {"logits": self.logits, "features": self.features, "labels": self.labels}
+        write_npz(path, arrays, compress=True)
+
+
+def load(path: str | os.PathLike[str]) -> Outputs:
+    """Read an .npz with the arrays logits (n, K), features (n, d) and labels (n,).
+
+    Half precision will do. Nothing in a file is ever executed.
+
+    Examples
+    --------
+    >>> np.savez("outputs.npz", logits=np.zeros((2, 3)), features=np.eye(2), labels=[0, 2])
+    >>> load("outputs.npz")
+    Outputs(2 items, 3 classes, 2 features)
+    """
+    names = ("logits", "features", "labels")
+    with open_npz(path) as arrays:
+        missing = [name for name in names if name not in arrays]
+        if missing:
+            raise SnapsError(
+                f"'{path}' must hold the array '{missing[0]}', got {sorted(arrays)[:8]}"
+            )
+        logits, table, labels = (arrays[name] for name in names)
+    try:
+        shape = check_probs(logits, "logits", logits=True).shape
+        features = check_features(table)
+        if len(features) != shape[0]:
+            raise SnapsError(
+                f"'features' must have {shape[0]} rows like 'logits', got {len(features)}"
+            )
+        labels = check_labels(labels, num_nodes=shape[0], num_classes=shape[1])
+    except SnapsError as error:
+        raise SnapsError(f"cannot read '{path}': {error}") from error
+    return Outputs(logits, features, labels)
+
+
+@calm
+def temperature(logits: Any, labels: Any) -> float:
+    """Fit a temperature T: softmax(logits / T) has the least negative log-likelihood.
+
+    The items it is fitted on must not calibrate, nor be predicted: their labels are spent.
+
+    Parameters
+    ----------
+    logits : array (n, K)
+    labels : int array (n,)
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> round(temperature([[2.0, 0.0]] * 4, [0, 0, 0, 1]), 3)  # 2 / log(3): right 3 times in 4
+    1.82
+    """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logsumexp
+
+    shape = check_probs(logits, "logits", logits=True).shape
+    known = check_labels(labels, num_nodes=shape[0], num_classes=shape[1])
+    check_known(known, np.arange(len(known)), "labels")
+    values = to_numpy(logits, "logits").astype(np.float64)
+    # Against the true label's logit no number is lost to the others' size.
+    values -= values[np.arange(len(known)), known][:, None]
+
+    def loss(log_scale: float) -> float:
+        return float(logsumexp(values * np.exp(log_scale), axis=1).mean())
+
+    low, high = -np.log(_HOTTEST), -np.log(_COLDEST)
+    best = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-6})
+    if min(best.x - low, high - best.x) < 1e-3:
+        extreme = "right" if best.x > 0 else "no better than chance"
+        raise SnapsError(
+            f"'logits' must have a best temperature from {_COLDEST:g} to {_HOTTEST:g}, got none: "
+            f"on these {len(known)} items they are too often {extreme}"
+        )
+    return float(np.exp(-best.x))

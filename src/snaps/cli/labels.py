@@ -1,0 +1,195 @@
+"""`snaps plan`, `draw`, `label` and `watch`: calibration labels, from a budget to an alarm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snaps.cli._options import AsJson, FolderOptions, Seed, option, with_options
+
+if TYPE_CHECKING:
+    from snaps.predictor.estimator import Estimator
+
+Folder = Annotated[
+    Path, typer.Argument(help="Graph folder: nodes and edges in Parquet or CSV.", metavar="FOLDER")
+]
+Plot = Annotated[Path | None, option("File for a picture: .png, .svg or .pdf.")]
+
+
+def plan(
+    alpha: Annotated[
+        float, option("Miscoverage: sets contain the true label with probability 1 - alpha.")
+    ] = 0.05,
+    within: Annotated[float, option("How far coverage may be from 1 - alpha.")] = 0.01,
+    nodes: Annotated[int | None, option("Number of nodes to predict. Default: any number.")] = None,
+    confidence: Annotated[float, option("Probability of being so close.")] = 0.9,
+    plot: Plot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many calibration labels bring the coverage close to 1 - alpha.
+
+    The smallest number of labels is exact: the coverage of one calibration draw is Beta-binomial,
+    or Beta where the number of nodes to predict is not given.
+    """
+    from snaps.conformal.planning import plan as make_plan
+    from snaps.io.files import check_picture, check_writable
+
+    if plot is not None:
+        check_picture(plot, "--plot")
+        check_writable(plot)
+    found = make_plan(alpha, within=within, nodes=nodes, confidence=confidence)
+    if plot is not None:
+        found.plot(plot)
+    if as_json:
+        print(json.dumps(found.to_dict()))
+        return
+    print(found)
+    if plot is not None:
+        print(f"wrote {plot}")
+
+
+def draw(
+    folder: Folder,
+    out: Annotated[Path, option("CSV file with columns id and label, for people to fill in.")],
+    nodes: Annotated[int | None, option("How many nodes to draw, with earlier ones.")] = None,
+    chances: Annotated[
+        str | None,
+        option("Instead: draw each node by itself, with the chance in this column."),
+    ] = None,
+    seed: Seed = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw nodes to be labelled for calibration, at random from the nodes to predict.
+
+    The pool is role test, else every node without a role, as far as labels are unknown. Nodes with
+    role train, valid or tune are never drawn. The first 500 of 800 nodes are the same 500 for the
+    same seed. The draw is recorded in draw.json in the folder. Once labels were seen, a second draw
+    must extend the first: the same seed, a larger number; --out then has the new nodes alone.
+    """
+    from snaps.drawing import draw as draw_nodes
+
+    done = draw_nodes(folder, out, nodes=nodes, chances=chances, seed=seed or 0)
+    if as_json:
+        print(json.dumps(done))
+        return
+    print(
+        f"{done['nodes']} nodes drawn from a pool of {done['pool_nodes']} with seed {done['seed']}"
+    )
+    print(f"{done['to_label']} of them are to be labelled in {out}")
+    print(f"wrote {out} and {done['record']}")
+    print(f"Next: fill in the column label, then snaps label {folder} {out}")
+
+
+def label(
+    folder: Folder,
+    file: Annotated[Path, typer.Argument(help="What 'snaps draw' wrote, with labels.")],
+    allow_missing: Annotated[
+        bool,
+        option("Count nodes without a label as not covered.", "--allow-missing"),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put labels that people filled in into a graph folder, with role calib.
+
+    All nodes drawn must have a label: to leave out the hard ones would break the guarantee. With
+    --allow-missing, those without get role calib too, and count as not covered: sets become larger
+    and the guarantee holds. Date and digest of the file are added to draw.json in the folder.
+    """
+    from snaps.drawing import label as merge
+
+    done = merge(folder, file, allow_missing=allow_missing)
+    if as_json:
+        print(json.dumps(done))
+        return
+    print(f"{done['labelled']} labels are in {folder} with role calib")
+    if done["missing"]:
+        print(f"{len(done['missing'])} nodes without a label count as not covered")
+    print(f"wrote {done['record']}")
+
+
+@with_options
+def watch(
+    model: Annotated[Path, typer.Argument(help="What 'snaps calibrate' wrote.", metavar="MODEL")],
+    source: FolderOptions,
+    labels: Annotated[Path, option("CSV file with columns id and label, in the order of arrival.")],
+    alarm: Annotated[float, option("Probability of a false alarm at most.")] = 0.01,
+    state: Annotated[
+        Path | None,
+        option("File with what was counted before. Default: MODEL.watch.json."),
+    ] = None,
+    missing: Annotated[
+        str | None, option("'drop' goes on without calibration nodes that are gone.")
+    ] = None,
+    threshold: Annotated[
+        str | None, option("'keep' applies the saved threshold to another graph.")
+    ] = None,
+    plot: Plot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count labels of audited nodes, and raise an alarm if too many sets miss them.
+
+    Audited nodes are drawn at random from the nodes to predict, as 'snaps draw' does. Labels may
+    arrive in batches and late: rows without a label are left for later, and a node counts once, in
+    the order of arrival. If nothing has changed since calibration, there is ever an alarm with
+    probability at most --alarm, however often you look. What was counted is kept in --state; after
+    a new calibration begin with a new one.
+    """
+    from snaps.drawing import read_labels
+    from snaps.io.files import check_apart, check_picture, check_writable
+    from snaps.io.folders import folder_files
+    from snaps.predictor.loading import load
+
+    state = state or model.with_name(f"{model.name}.watch.json")
+    written: dict[str, Any] = {"--state": state} | ({} if plot is None else {"--plot": plot})
+    if plot is not None:
+        check_picture(plot, "--plot")
+    for path in written.values():
+        check_writable(path)
+    check_apart(written, [*folder_files(source.folder), model, labels])
+    estimator = load(model)
+    given = {"missing": missing, "threshold": threshold}
+    graph = _score(estimator, source, {key: value for key, value in given.items() if value})
+    audited = _audited(read_labels(labels, graph.ids), estimator, labels)
+    before = state if state.exists() else None
+    watched = estimator.watch(audited, graph.index(list(audited)), state=before, alarm=alarm)
+    watched.save(state)
+    if plot is not None:
+        watched.plot(plot)
+    if as_json:
+        print(json.dumps({"state": str(state), **watched.to_dict()}))
+        return
+    print(watched)
+    print(f"wrote {' and '.join(map(str, written.values()))}")
+
+
+def _score(estimator: Estimator, source: FolderOptions, options: dict[str, Any]) -> Any:
+    """The graph of a folder, on which a saved estimator goes on; no node joins it."""
+    from snaps.cli._calibration import class_names, read
+    from snaps.cli._words import name_classes
+
+    data, _ = read(source)
+    name_classes(estimator.classes_)
+    names = class_names(data, source.classes)
+    estimator.recalibrate(data.graph, data.probs, logits=source.logits, classes=names, **options)
+    return data.graph
+
+
+def _audited(texts: dict[Any, str], estimator: Estimator, path: Path) -> dict[Any, Any]:
+    """Labels that have arrived, by id, as names of classes."""
+    from snaps._checks import plainly
+    from snaps.errors import SnapsError
+
+    classes = {str(name): name for name in estimator.classes_.tolist()}
+    arrived = {id_: text for id_, text in texts.items() if text}
+    for text in arrived.values():
+        if text not in classes:
+            raise SnapsError(
+                f"'{path}' column 'label' must be one of {', '.join(list(classes)[:8])}, "
+                f"got {plainly(text)}"
+            )
+    if not arrived:
+        raise SnapsError(f"'{path}' must have at least one label, got none")
+    return {id_: classes[text] for id_, text in arrived.items()}

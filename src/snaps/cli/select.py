@@ -1,0 +1,131 @@
+"""`snaps select` and `snaps accept`: lists of nodes with a bound on the share that is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+
+if TYPE_CHECKING:
+    from snaps.predictor.selection import Selection
+
+Out = Annotated[
+    str,
+    typer.Option(
+        help="File for id, label, p, selected and rank: .parquet, .csv, .jsonl; - is CSV."
+    ),
+]
+
+
+@with_options
+def select(
+    label: Annotated[str, typer.Option(help="The class to list nodes of.")],
+    out: Out,
+    source: FolderOptions,
+    how: MethodOptions,
+    saved: SavedOptions,
+    fdr: Annotated[
+        float, typer.Option(help="False discovery rate: the share of another class, on average.")
+    ] = 0.1,
+    as_json: AsJson = False,
+) -> None:
+    """List the nodes of a graph folder that have a label, with a bound on the share that has not.
+
+    On average over draws of the calibration nodes, at most a share --fdr of the nodes selected is
+    of another class. Nodes with role test are looked at, else every node without a role; the file
+    has a row for each, and the column selected says which to act on. Roles, methods and --with are
+    as for 'snaps predict'; thresholds per class or group play no part.
+    """
+    from snaps._checks import check_alpha
+    from snaps.cli._calibration import class_of
+
+    check_alpha(fdr, "--fdr")
+
+    def choose(estimator: Any, nodes: Any) -> Selection:
+        result: Selection = estimator.select(class_of(label, estimator.classes_), fdr, nodes)
+        return result
+
+    _write_list(choose, {"label": label, "fdr": fdr}, out, source, how, saved, as_json)
+
+
+@with_options
+def accept(
+    out: Out,
+    source: FolderOptions,
+    how: MethodOptions,
+    saved: SavedOptions,
+    error: Annotated[
+        float, typer.Option(help="The share of accepted labels that is wrong, on average.")
+    ] = 0.02,
+    as_json: AsJson = False,
+) -> None:
+    """List the nodes of a graph folder whose most probable label may be taken as it is.
+
+    On average over draws of the calibration nodes, at most a share --error of the labels accepted
+    is wrong. Nodes, roles and the columns of the file are as for 'snaps select'.
+    """
+    from snaps._checks import check_alpha
+
+    check_alpha(error, "--error")
+
+    def choose(estimator: Any, nodes: Any) -> Selection:
+        result: Selection = estimator.accept(error, nodes)
+        return result
+
+    _write_list(choose, {"error": error}, out, source, how, saved, as_json)
+
+
+def _write_list(
+    choose: Callable[[Any, Any], Selection],
+    asked: dict[str, Any],
+    out: str,
+    source: FolderOptions,
+    how: MethodOptions,
+    saved: SavedOptions,
+    as_json: bool,
+) -> None:
+    """Calibrate, write the list, and print what is promised of it."""
+    import numpy as np
+
+    from snaps.cli._calibration import asked_nodes, calibrated
+    from snaps.cli._show import describe, finite, print_estimator, remark
+    from snaps.io.files import check_apart
+    from snaps.io.folders import folder_files
+    from snaps.sets import check_output
+
+    named = {"--label": [asked["label"]]} if "label" in asked else {}
+    check_output(out, "--out")  # before the work is done, not after
+    files = [*folder_files(source.folder), *filter(None, [saved.using])]
+    check_apart({} if out == "-" else {"--out": out}, files)
+    estimator, data, inputs = calibrated(source, how, saved, named=named)
+    # Labels of train and valid nodes are known, and the classifier has seen them.
+    nodes = np.setdiff1d(asked_nodes(data, estimator), data.nodes("train", "valid"))
+    chosen = choose(estimator, nodes)
+    chosen.write(out)
+    summary: dict[str, Any] = {"out": out, **describe(estimator, inputs), **asked}
+    summary |= {"nodes": len(chosen.p), "selected": len(chosen), "certifiable": chosen.certifiable}
+    labelled = chosen.selected & data.labelled[chosen.nodes]
+    if labelled.any():
+        wrong = data.labels[chosen.nodes[labelled]] != chosen.label[labelled]
+        summary |= {"labelled": int(labelled.sum()), "false_share": float(wrong.mean())}
+    if len(nodes):
+        look = estimator.exchangeability(nodes)
+        summary["exchangeability"] = look.to_dict()
+        if not look.alike:
+            remark(str(look))
+    file = sys.stderr if out == "-" else sys.stdout
+    if as_json:
+        print(json.dumps(finite(summary)), file=file)
+        return
+    print_estimator(summary, file)
+    print(chosen, file=file)
+    if "false_share" in summary:
+        share, count = summary["false_share"], summary["labelled"]
+        print(f"{share:.1%} are wrong among the {count} of them that have a label", file=file)
+    if out != "-":
+        print(f"wrote {out}", file=file)
