@@ -327,6 +327,8 @@ def test_the_report_of_predict(here, run):
         "singleton_hit": truth["singleton_hit"],
         "class_coverage": {str(y): hits for y, hits in truth["class_coverage"].items()},
         "group_coverage": None,
+        "class_promise": None,
+        "group_promise": None,
         "weakest_class": None,
         "exchangeability": json.loads(json.dumps(cp.exchangeability(TEST).to_dict())),
         "version": snaps.__version__,
@@ -358,7 +360,8 @@ def test_a_class_that_is_covered_far_less_than_promised(tmp_path, monkeypatch, r
     assert report["coverage"] > 0.93
     assert (
         f"\nclass rare is covered {weakest['coverage']:.4f} on {weakest['nodes']} nodes, far below "
-        "0.95: --class-conditional gives each class a threshold of its own\n" in out
+        "0.95: --class-floor promises every class a least coverage, --class-conditional gives each "
+        "a threshold of its own\n" in out
     )
     assert "far below" not in run(*command, "--class-conditional")[1]
 
@@ -537,6 +540,7 @@ def test_evaluate(here, run):
         seed=1,
         alphas=[0.2, 0.3],
     )
+    assert expected.pop("class_coverage").shape[:2] == (2, 5)
     for key, values in expected.items():
         assert rows[0][key] == values[0].mean() and rows[7][key] == values[1].mean()
 

@@ -274,6 +274,8 @@ def test_every_far_cell_of_the_page_is_listed_and_counted():
     folder = PAGE.parent / "results"
     for source in sorted(folder.glob("*.json")):
         found = json.loads(source.read_text())
+        if "rows" not in found:  # the record of versions of the held-out table
+            continue
         rows = [
             row for row in found["rows"] if "paper_size" in row and row["dataset"] != "cora_full"
         ]
@@ -301,6 +303,8 @@ def test_numbers_of_the_pages_are_those_of_the_files():
     folder, seen = PAGE.parent / "results", 0
     for source in sorted(folder.glob("*.json")):
         found = json.loads(source.read_text())
+        if "rows" not in found:  # the record of versions of the held-out table
+            continue
         if found["settings"].get("as_authors"):
             continue
         theirs = folder / f"{source.stem}-as-authors.json"

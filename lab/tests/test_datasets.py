@@ -282,7 +282,7 @@ def test_a_truncated_file(copied, capsys):
     code, out, err = command(capsys, "verify", "citeseer", "--data-dir", str(copied.parent))
     assert code == 2 and "damaged" in out
     assert err.splitlines()[-1].startswith("snaps: error: damaged: ") and str(copied) in err
-    code, out, _ = command(capsys, "list", "--data-dir", str(copied.parent))
+    code, out, _ = command(capsys, "list", "--data-dir", str(copied.parent), "--json")
     assert code == 0 and "the file found is damaged" in out
 
 

@@ -206,21 +206,17 @@ class Calibration:
         sizes = np.diff(self._cells[1]).reshape(self.num_groups, -1)
         if self.kind == "calibration":
             sizes = sizes.sum(keepdims=True)
-        named = {}
-        for group, y in few:
-            names = [str(groups[group])] if "group" in self.kind else []
-            names += [str(classes[y])] if self.by_class else []
-            named[" ".join(names)] = int(sizes[group, y])
         # Each level by itself: with error rates per class, classes need different numbers.
         for level in dict.fromkeys(levels):
             least = fewest_nodes(level)
             if promise.confidence is not None:
                 least = fewest_confident(level, promise.confidence)
-            own = {
-                name: size
-                for (name, size), (_, y) in zip(named.items(), few, strict=True)
-                if levels[y % len(levels)] == level
-            }
+            own = {}
+            for group, y in few:
+                if levels[y % len(levels)] == level:
+                    names = [str(groups[group])] if "group" in self.kind else []
+                    names += [str(classes[y])] if self.by_class else []
+                    own[" ".join(names)] = int(sizes[group, y])
             warn_few(own, sizes.size, self.kind, level, least, promise.confidence)
         self._warn_no_floor("class", [str(name) for name in classes], self.labels)
         self._warn_no_floor("group", [str(name) for name in groups], np.asarray(self.groups))
