@@ -88,6 +88,23 @@ def test_predict_as_a_program(here):
     assert table["size"].to_pylist() == expected.sizes.tolist()
 
 
+def test_predict_does_without_pandas(here):
+    """Which pyarrow looks for: half a second. Whoever else imports it finds it."""
+    code = f"""
+import sys
+from snaps.cli import main
+try:
+    main({[*PREDICT, "--alpha", "0.2"]})
+except SystemExit as end:
+    print(end.code, "pandas" in sys.modules, len(sys.meta_path) - before)
+import pandas, pyarrow
+print(len(pyarrow.table({{"a": [1, 2]}}).to_pandas()))
+"""
+    done = shell(sys.executable, "-c", "import sys; before = len(sys.meta_path)" + code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("wrote sets.parquet\n0 False 0\n2\n")
+
+
 def test_demo_as_a_program(tmp_path):
     done = shell(SNAPS, "demo", "--nodes", "300", "--out", "d", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

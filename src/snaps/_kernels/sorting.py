@@ -37,17 +37,21 @@ def select(values, rank):
 
 @helper
 def descending(values):
-    """Positions from the largest value to the smallest, by Shell's sort; of equals in any order."""
+    """Positions from the largest value to the smallest; of equals in any order.
+
+    By Shell's sort, of short rows by insertion alone.
+    """
     n, gap = len(values), 1
     order = np.empty(n, np.int64)
-    while 3 * gap < n:
+    while n > 32 and 3 * gap < n:
         gap = 3 * gap + 1
     for i in range(n):
         order[i] = i
     while gap > 0:
         for i in range(gap, n):
             held, place = order[i], i
-            while place >= gap and values[order[place - gap]] < values[held]:
+            value = values[held]
+            while place >= gap and values[order[place - gap]] < value:
                 order[place] = order[place - gap]
                 place -= gap
             order[place] = held

@@ -111,6 +111,8 @@ def run(arguments: list[str] | None) -> NoReturn:
         warnings.simplefilter("ignore", DeprecationWarning)  # others' affairs
         warnings.simplefilter("default", SnapsWarning)
         warnings.showwarning = _show_warning
+        finder: Any = _NoPandasForArrow()
+        sys.meta_path.insert(0, finder)
         try:
             _prepare_streams()
             code = app(given, prog_name="snaps", standalone_mode=False)
@@ -125,7 +127,21 @@ def run(arguments: list[str] | None) -> NoReturn:
                 traceback.print_exc()
             text, code = _explain(error, given)
             print("snaps:", " ".join(text.split()), file=sys.stderr)
+        finally:
+            sys.meta_path.remove(finder)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+class _NoPandasForArrow:
+    """Hides pandas while pyarrow.dataset is imported, which looks for it: half a second.
+
+    No command passes pyarrow anything of pandas; whoever else imports pandas finds it.
+    """
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        dataset = sys.modules.get("pyarrow.dataset")
+        if name == "pandas" and dataset is not None and not hasattr(dataset, "dataset"):
+            raise ModuleNotFoundError(name=name)
 
 
 def _end_on_signals() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -87,31 +85,11 @@ def read(
             f"node to predict, got {group_by!r}"
         )
     columns = [group_by] if group_by else []
-    _import_arrow()
     with status(f"Reading {source.folder}"), open_folder(source.folder) as files:
         if place is not None:
             place(files)
         data = read_files(files, columns, in_order=True, weighted=source.weighted)
         return data, digests(folder_files(source.folder))
-
-
-class _NoPandas:
-    """Finds no pandas, as if it were not installed."""
-
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name=name)
-
-
-def _import_arrow() -> None:
-    """Import pyarrow without pandas, which it looks for: half a second, and no command needs it."""
-    if "pandas" not in sys.modules:
-        finder: Any = _NoPandas()
-        sys.meta_path.insert(0, finder)
-        try:
-            importlib.import_module("pyarrow.dataset")
-        finally:
-            sys.meta_path.remove(finder)
 
 
 def class_names(data: Folder, classes: str | None) -> Any:

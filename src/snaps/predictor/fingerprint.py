@@ -7,6 +7,7 @@ random projections of a sample of the nodes that were used, some kilobytes in al
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -119,10 +120,12 @@ def _rows_of(table: Any, places: np.ndarray) -> np.ndarray:
     return _project(table[places], _signs(_width(table)))
 
 
+@lru_cache(4)
 def _signs(width: int) -> np.ndarray:
     """What columns count in the sum of a row, and in its projections."""
     signs = 2 * uniforms(FINGERPRINT_STREAM, np.arange(width), COLUMNS) - 1
     signs[:, 0] = 1
+    signs.flags.writeable = False
     return signs
 
 

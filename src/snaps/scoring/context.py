@@ -32,19 +32,25 @@ def propagate(matrix: sp.csr_array | None, starts: Sequence[np.ndarray]) -> list
     """
     from snaps._kernels.aggregation import neighbour_mean
 
-    done = list(starts)
-    open_ = list(range(len(done)))
-    for _ in range(STEPS):
-        moved = FROM_NEIGHBOURS * neighbour_mean(matrix, np.hstack([done[i] for i in open_]))
-        still = []
-        for i, flown in zip(open_, np.split(moved, len(open_), axis=1), strict=True):
-            mass = (flown + (1 - FROM_NEIGHBOURS) * starts[i]).astype(np.float32)
-            if np.abs(mass - done[i]).max(initial=0.0) >= SETTLED:
-                still.append(i)
-            done[i] = mass
-        open_ = still
-        if not open_:
+    done: list[np.ndarray] = [np.empty(0)] * len(starts)
+    width = starts[0].shape[1]
+    still = np.arange(len(starts))
+    mass = np.hstack(starts)
+    gain = (1 - FROM_NEIGHBOURS) * mass
+    for step in range(STEPS):
+        moved = neighbour_mean(matrix, mass)
+        moved *= FROM_NEIGHBOURS
+        moved += gain
+        before, mass = mass, moved.astype(np.float32)
+        change = np.abs(mass - before).max(axis=0, initial=0.0).reshape(-1, width).max(axis=1)
+        settled = (change < SETTLED) | (step == STEPS - 1)
+        for place in np.flatnonzero(settled):
+            done[still[place]] = mass[:, place * width : (place + 1) * width]
+        if settled.all():
             break
+        if settled.any():
+            still, stays = still[~settled], np.repeat(~settled, width)
+            mass, gain = mass[:, stays], gain[:, stays]
     return done
 
 
@@ -81,11 +87,17 @@ def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
     features, (n, d) = graph.features, graph.features.shape
     rarity = _rarity(features)
 
+    parts = blocks(np.argsort(graph.keys, kind="stable"), _block_rows(features))
+    kept: list[Any] = []  # a single block is made once
+
     def rows(places: np.ndarray) -> Any:
-        return _weighted(features[places], rarity)
+        if len(parts) > 1:
+            return _weighted(features[places], rarity)
+        if not kept:
+            kept.append(_weighted(features[places], rarity))
+        return kept[0]
 
     with single_products():
-        parts = blocks(np.argsort(graph.keys, kind="stable"), _block_rows(features))
         basis = None if d <= size else _leading(rows, parts, d, min(size + 8, n, d), size)
         out = room((n, d if basis is None else basis.shape[1]))
         for some in parts:
