@@ -43,7 +43,7 @@ def calibrated(
     tables may be stored in temporary files next to `out`. Classes that options name must exist,
     which is checked before anything is calibrated.
     """
-    estimator = _estimator(how, saved)
+    estimator = asked_estimator(how, saved)
 
     def place(files: GraphFiles) -> None:
         if limit is not None:
@@ -127,10 +127,15 @@ def _check_named(named: Mapping[str, Sequence[str]], classes: Any) -> None:
 
 def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
     """The nodes to predict: role test, else every node that has no other use."""
+    used = estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_
+    return free_nodes(data, *used)
+
+
+def free_nodes(data: Folder, *used: np.ndarray) -> np.ndarray:
+    """Nodes with role test, else those that are not in `used` and have no role calib or tune."""
     asked = data.nodes("test")
     if asked.size:
         return asked
-    used = [estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_]
     free = np.ones(data.graph.num_nodes, bool)
     free[np.concatenate([*used, data.nodes("calib", "tune")])] = False
     return np.flatnonzero(free)
@@ -145,7 +150,7 @@ def named_nodes(data: Folder, ids: Sequence[str], name: str) -> np.ndarray:
     return np.unique([positions[id_] for id_ in ids]).astype(np.int64)
 
 
-def _estimator(how: MethodOptions, saved: SavedOptions) -> Estimator:
+def asked_estimator(how: MethodOptions, saved: SavedOptions) -> Estimator:
     """The estimator of the options, or the saved one, before it is calibrated on a folder."""
     if saved.using is None:
         for option in given_options(saved):
@@ -163,7 +168,7 @@ def _estimator(how: MethodOptions, saved: SavedOptions) -> Estimator:
 
 def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any], folder: Path) -> None:
     """Calibrate on the nodes with role calib."""
-    calib, missing = _labelled(data, data.nodes("calib"), folder)
+    calib, missing = labelled_nodes(data, data.nodes("calib"), folder)
     if calib.size == 0:
         raise SnapsError(f"{data.file} column 'role' must mark calibration nodes 'calib', got none")
     method = method_of(estimator)
@@ -182,7 +187,7 @@ def _recalibrate(
     ids, calib = data.graph.ids, data.nodes("calib")
     for known in (estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_):
         calib = calib[~np.isin(ids[calib], known)]
-    calib, missing = _labelled(data, calib, folder)
+    calib, missing = labelled_nodes(data, calib, folder)
     if missing != estimator.missing_labels_ and saved.threshold != "keep":
         raise SnapsError(
             f"{data.file} must have as many calibration nodes without a label as calibrated with, "
@@ -201,7 +206,7 @@ def _recalibrate(
     estimator.recalibrate(data.graph, data.probs, data.labels, new, **options)
 
 
-def _labelled(data: Folder, calib: np.ndarray, folder: Path) -> tuple[np.ndarray, int]:
+def labelled_nodes(data: Folder, calib: np.ndarray, folder: Path) -> tuple[np.ndarray, int]:
     """Calibration nodes with a label, and how many have none by the record of 'snaps label'."""
     bare = calib[~data.labelled[calib]]
     if bare.size:

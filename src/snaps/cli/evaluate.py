@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from snaps.cli._options import AsJson, FolderOptions, SearchOptions, Seed, option, with_options
+from snaps.cli._help import option
+from snaps.cli._options import AsJson, FolderOptions, SearchOptions, Seed, with_options
 
 if TYPE_CHECKING:
     from snaps.advisor import Advice
@@ -23,14 +24,24 @@ class Goal(StrEnum):
 def evaluate(
     source: FolderOptions,
     splits: Annotated[
-        int, option("Number of random calibration/test splits.", "--splits", "--n-splits")
+        int,
+        option(
+            "Number of random calibration/test splits.", "--splits", "--n-splits", value="number"
+        ),
     ] = 100,
     alpha: Annotated[
-        list[float] | None, option("Miscoverage; may be repeated. Default: 0.05.")
+        list[float] | None,
+        option("Error rate of the sets; may be repeated.", value="rate", default=0.05),
     ] = None,
     calib: Annotated[
         int | None,
-        option("Labels per split. Default: as many as have role calib.", "--calib", "--n-calib"),
+        option(
+            "Labelled nodes per split to calibrate and tune on.",
+            "--calib",
+            "--n-calib",
+            value="number",
+            default="as many as have role calib",
+        ),
     ] = None,
     goal: Annotated[
         Goal | None,
@@ -41,14 +52,14 @@ def evaluate(
     seed: Seed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare all methods on many random splits of the labelled nodes of a folder.
+    """Compare all methods on random splits of the labelled nodes.
 
-    The pool is every labelled node whose role is calib, test or none. Methods with parameters to
-    tune use role tune (else valid), or pay for tuning from the labels of a split; Pooled, to which
-    valid is evidence, pays where there is no role tune. With --goal a method is recommended for the
-    first alpha, from the tuning nodes alone: role tune (else valid), or the part of the calibration
-    nodes that 'snaps predict' would tune on. It joins the table. A note says so if another method
-    is better at the goal in the table, which looks at all labels.
+    The labelled nodes with role calib, test or none are split at random into calibration and test
+    nodes, many times. Parameters are tuned on role tune (else valid, but for Pooled), otherwise on
+    a part of each calibration split.
+
+    With --goal, a method is also recommended for the first alpha. It is chosen on the tuning nodes
+    alone, so that its guarantee stays valid, and joins the table, which looks at all labels.
     """
     import numpy as np
 
