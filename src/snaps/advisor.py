@@ -117,8 +117,8 @@ def advise(
     """Recommend a method for your number of calibration nodes, from the tuning nodes alone.
 
     By cross-validation: five fits of every method, seconds on ten thousand nodes. The best at the
-    goal is recommended, but `Pooled`, the default, if it is behind by no more than noise (two
-    standard errors of the difference). A method with near-full sets, above half-way from one label
+    goal is recommended, but `Pooled` if it is behind by no more than noise (two standard errors of
+    the difference). A method with near-full sets, above half-way from one label
     to all of them or above twice the smallest method's, is not recommended for its balance.
 
     Parameters
@@ -308,7 +308,7 @@ class Comparison:
     def ranked(self, key: str) -> list[Row]:
         """The pick, then the others by a number, those with near-full sets last.
 
-        The pick is the default, or else has the smallest sets, of those within noise of the best.
+        The pick is `Pooled`, or else has the smallest sets, of those within noise of the best.
         """
         usable, sign = self.usable or list(self.methods), -1 if key == "singleton_hit" else 1
         order = {name: (name not in usable, sign * row[key]) for name, row in self.rows.items()}

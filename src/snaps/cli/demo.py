@@ -26,7 +26,7 @@ def demo(
 
     A classifier is trained on the graph, and APS, RAPS, DAPS, SNAPS and Pooled are compared. Works
     offline. Writes a report to open in a browser (report.html), a picture (demo.png), the
-    sets of SNAPS (sets.parquet) and the graph as a folder that 'snaps predict' reads (graph/).
+    sets of Pooled (sets.parquet) and the graph as a folder that 'snaps predict' reads (graph/).
     """
     import numpy as np
 
@@ -84,10 +84,10 @@ def demo(
                 compared[name].calibrate(graph, probs, labels, calib, **evidence).predict_set(test)
             )
             sizes[name] = sets.sizes
-            if name == "SNAPS":
+            if name == "Pooled":
                 sets.to_parquet(out / "sets.parquet")
         draw(out / "demo.png", results, sizes, alpha)
-        compared["SNAPS"].report(out / "report.html", labels, test, title="a synthetic graph")
+        compared["Pooled"].report(out / "report.html", labels, test, title="a synthetic graph")
         advance(1)
     rows = [
         {
@@ -102,7 +102,8 @@ def demo(
         print(f"Classifier accuracy {accuracy:.3f} on {graph!r}")
         for name in ("report.html", "demo.png", "sets.parquet", "graph"):
             print(f"wrote {out / name}")
-        print(f"Next: snaps predict {out / 'graph'} --alpha {alpha:g} --out sets.parquet")
+        again = f"snaps predict {out / 'graph'} --method pooled --alpha {alpha:g}"
+        print(f"Next: {again} --out sets.parquet")
 
 
 def draw(
