@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from snaps._checks import check_flag, check_level, check_seed, check_share, plainly, shown
+from snaps._tables import html_table
 from snaps.conformal.calibration import Promise
 from snaps.conformal.watching import Watch
 from snaps.errors import NotCalibratedError, SnapsError, warn
@@ -635,6 +636,18 @@ class Estimator:
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None
+
+    def _repr_html_(self) -> str:
+        rows = [[name, repr(value)] for name, value in self.get_params().items()]
+        if self._fitted is None:
+            return html_table([type(self).__name__, "not calibrated"], rows)
+        predictor = self._fitted[1]
+        nodes = (predictor.roles.calib, predictor.roles.tuning, predictor.roles.known)
+        names = ("calibration nodes", "tuning nodes", "known nodes")
+        rows += [[name, f"{len(each):,}"] for name, each in zip(names, nodes, strict=True)]
+        weights = predictor.scorer.weights.items()
+        rows += [[f"weight of {part}", f"{float(weight):.3f}"] for part, weight in weights]
+        return html_table([type(self).__name__, "calibrated"], rows)
 
     def __repr__(self) -> str:
         given = self.get_params()
