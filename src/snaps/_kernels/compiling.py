@@ -16,7 +16,7 @@ from snaps.errors import SnapsError, warn
 try:
     import numba
     from numba import njit
-    from numba.core.runtime import rtsys
+    from numba.core.runtime.nrt import rtsys
 except ValueError as error:
     given = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name[:6] == "NUMBA_"]
     raise SnapsError(
