@@ -6,6 +6,7 @@ a Series or mapping is matched by the sets' ids.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from snaps.errors import SnapsError
 from snaps.sets import PredictionSets
 
 # Size strata of Angelopoulos et al. (2021), which the paper uses for images.
-STRATA = ((0, 1), (2, 3), (4, 10), (11, 100), (101, 1000))
+STRATA = ((0, 1), (2, 3), (4, 10), (11, 100), (101, sys.maxsize))
 
 
 def _sizes(sets: PredictionSets) -> np.ndarray:
@@ -127,7 +128,9 @@ def sscv(
     alpha : float
         The level the sets were made for.
     strata : pairs of int
-        Smallest and largest size of each stratum; strata without sets don't count.
+        Smallest and largest size of each stratum; strata without sets don't count. The paper's,
+        which are the default, join empty sets and single labels. With few classes look at each
+        size by itself: ``[(size, size) for size in range(num_classes + 1)]``.
 
     Examples
     --------
