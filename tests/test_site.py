@@ -118,7 +118,7 @@ def test_search_does_not_find_what_is_not_there(site):
 def test_broken_links_break_the_build(tmp_path):
     (tmp_path / "conf.py").write_text((REPOSITORY / "docs" / "conf.py").read_text())
     (tmp_path / "static").mkdir()
-    for name in ("pages.css", "pages.js"):
+    for name in ("pages.css", "pages.js", "scorer.js"):
         (tmp_path / "static" / name).touch()
     links = ["[gone](page.md)", "![gone](picture.png)", "[gone](#place)"]
     (tmp_path / "index.md").write_text("\n\n".join(["# A page", *links]))
