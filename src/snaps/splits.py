@@ -22,16 +22,9 @@ from snaps._checks import (
 )
 from snaps._checks.classes import class_code
 from snaps._checks.named import class_order
-from snaps._runtime.randomness import (
-    SPLIT_STREAM,
-    TUNE_STREAM,
-    hashes,
-    key_states,
-    smallest,
-    uniforms,
-)
+from snaps._runtime.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.conformal.calibration import Calibration, Promise, warn_few
-from snaps.conformal.chances import effective_labels
+from snaps.conformal.chances import draw_uneven, effective_labels
 from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.conformal.selection import list_shares
 from snaps.errors import SnapsError, warn
@@ -55,35 +48,6 @@ def draw_splits(seed: int, keys: np.ndarray, n_calib: int, n_splits: int) -> np.
 
     states = key_states(0, hashes(seed, keys, SPLIT_STREAM))
     return splitting.draw_splits(states, n_calib, n_splits)
-
-
-def draw_uneven(
-    seed: int,
-    keys: np.ndarray,
-    odds: np.ndarray,
-    n_calib: int,
-    n_splits: int,
-    stream: int = SPLIT_STREAM,
-) -> np.ndarray:
-    """The same with unequal chances: each node by itself, given that n_calib of them are drawn.
-
-    `odds` are those against being drawn. Their scale makes no difference to which n_calib nodes
-    are drawn, so it is set such that this number is drawn often; other numbers are thrown away.
-    """
-    from scipy.optimize import brentq
-    from scipy.special import expit
-
-    logs = -np.log(odds)
-    spread = logs.max() - logs.min() + 50
-    middle = float(np.median(logs))
-    scale = brentq(lambda t: expit(logs + t).sum() - n_calib, -middle - spread, -middle + spread)
-    chances = expit(logs + scale)[:, None]
-    words, draws, block = hashes(seed, keys, stream), list[np.ndarray](), 0
-    while len(draws) < n_splits:
-        drawn = uniforms(block, words, 1 + 2**21 // len(keys)) < chances
-        draws += [np.flatnonzero(drawn[:, i]) for i in np.flatnonzero(drawn.sum(axis=0) == n_calib)]
-        block += 1
-    return np.stack(draws[:n_splits])
 
 
 def evaluate_splits(

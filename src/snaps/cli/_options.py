@@ -139,6 +139,10 @@ class MethodOptions(SearchOptions):
         float | None,
         option("With --group-by: one threshold, and at least this share of every group covered."),
     ] = None
+    chances: Annotated[
+        str | None,
+        option("Column with the chance of each node to be drawn for labelling; or edges."),
+    ] = None
     confidence: Annotated[
         float | None,
         option("Reach the coverage with this probability in this draw, not only on average."),

@@ -23,6 +23,11 @@ import math
 
 import numpy as np
 
+from snaps._runtime.randomness import SPLIT_STREAM, hashes, uniforms
+
+# Why no interval of the coverage is shown.
+UNEVEN = "no interval: labels drawn with unequal chances have no Beta-binomial coverage"
+
 
 def effective_labels(odds: np.ndarray) -> float:
     """How many evenly drawn labels say as much: (sum of w)^2 / sum of w^2.
@@ -111,3 +116,40 @@ def weighted_p_values(
     with np.errstate(invalid="ignore"):
         values = (higher + draws * (above - higher + own)) / (total + own)
     return np.where(np.isfinite(values), values, draws)
+
+
+def draw_uneven(
+    seed: int,
+    keys: np.ndarray,
+    odds: np.ndarray,
+    n_calib: int,
+    n_splits: int,
+    stream: int = SPLIT_STREAM,
+) -> np.ndarray:
+    """Draw nodes with unequal chances: each by itself, given that n_calib of them are drawn.
+
+    Positions (n_splits, n_calib) within `keys`; `odds` are those against being drawn. Their scale
+    makes no difference to which n_calib nodes are drawn, so it is set such that this number is
+    drawn often, and other numbers are thrown away.
+
+    Examples
+    --------
+    >>> keys, odds = np.arange(3, dtype=np.uint64), np.array([0.1, 1.0, 10.0])
+    >>> draws = draw_uneven(0, keys, odds, 1, 1000)  # 100, 10 and 1 of 111
+    >>> np.bincount(draws.ravel())
+    array([893,  96,  11])
+    """
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
+    logs = -np.log(odds)
+    spread = logs.max() - logs.min() + 50
+    middle = float(np.median(logs))
+    scale = brentq(lambda t: expit(logs + t).sum() - n_calib, -middle - spread, -middle + spread)
+    chances = expit(logs + scale)[:, None]
+    words, draws, block = hashes(seed, keys, stream), list[np.ndarray](), 0
+    while len(draws) < n_splits:
+        drawn = uniforms(block, words, 1 + 2**21 // len(keys)) < chances
+        draws += [np.flatnonzero(drawn[:, i]) for i in np.flatnonzero(drawn.sum(axis=0) == n_calib)]
+        block += 1
+    return np.stack(draws[:n_splits])

@@ -67,8 +67,9 @@ def read_odds(chances: Any, graph: Graph, drawn: np.ndarray) -> np.ndarray | Non
 
 
 def _no_chance(rule: str, chances: np.ndarray, bad: np.ndarray, graph: Graph) -> SnapsError:
-    node = plainly(graph.ids[bad[0]])
-    return SnapsError(f"{rule}, got {chances[bad[0]]:g} for node {node} (of {len(bad)} such)")
+    first, more = bad[0], f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+    node = plainly(graph.ids[first])
+    return SnapsError(f"{rule}, got {chances[first]:g} for node {node}{more}")
 
 
 def check_chances(odds: np.ndarray, graph: Graph, positions: np.ndarray, name: str) -> None:

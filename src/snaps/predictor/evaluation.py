@@ -11,15 +11,13 @@ import numpy as np
 from snaps import metrics
 from snaps._checks import check_alpha, check_disjoint, check_known, plainly
 from snaps.conformal.calibration import Promise
+from snaps.conformal.chances import UNEVEN
 from snaps.conformal.coverage import rank_interval
 from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels
 from snaps.sets import PredictionSets
-
-# Why no interval is shown.
-UNEVEN = "no interval: labels drawn with unequal chances have no Beta-binomial coverage"
 
 
 class Evaluation(dict[str, Any]):

@@ -375,7 +375,7 @@ class Predictor:
             "tuning_nodes": len(self.roles.tuning),
         }
         if self.calibration.odds is not None:
-            made["effective_labels"] = self.effective_labels
+            made["effective_labels"] = effective_labels(self.calibration.odds)
             warn_full(self.limits_of(sets.nodes), len(self.calibration), float(self.alpha))
         sets.metadata = {f"snaps.{name}": str(value) for name, value in made.items()}
         return sets
