@@ -174,11 +174,11 @@ class Estimator:
         logits: bool = False,
         *,
         groups: Any = None,
-        chances: Any = None,
         classes: Any = None,
         refit: bool = True,
         missing: Literal["error", "drop"] = "error",
         threshold: Literal["set", "keep"] = "set",
+        chances: Any = None,
     ) -> Self:
         """Continue on a graph that has grown, or with new probabilities.
 
@@ -221,8 +221,8 @@ class Estimator:
         """
         return self._recalibrate(
             self._predictor(), graph, probs, labels, nodes, similarity, logits,
-            groups=groups, chances=chances, classes=classes, refit=refit, missing=missing,
-            threshold=threshold,
+            groups=groups, classes=classes, refit=refit, missing=missing, threshold=threshold,
+            chances=chances,
         )  # fmt: skip
 
     def _recalibrate(self, old: Predictor, *given: Any, **options: Any) -> Self:

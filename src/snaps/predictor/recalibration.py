@@ -32,11 +32,11 @@ def recalibrate(
     logits: bool = False,
     *,
     groups: Any = None,
-    chances: Any = None,
     classes: Any = None,
     refit: bool = True,
     missing: Literal["error", "drop"] = "error",
     threshold: Literal["set", "keep"] = "set",
+    chances: Any = None,
 ) -> Predictor:
     """A predictor for another graph; see `SNAPS.recalibrate`."""
     check_flag(refit, "refit")
