@@ -182,6 +182,13 @@ class MethodOptions(SearchOptions):
             group=PROMISE, value="share",
         ),
     ] = None  # fmt: skip
+    chances: Annotated[
+        str | None,
+        option(
+            "Column with the chance of each node to be drawn for labelling; or edges.",
+            group=PROMISE, value="column",
+        ),
+    ] = None  # fmt: skip
     confidence: Annotated[
         float | None,
         option(

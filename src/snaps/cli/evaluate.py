@@ -47,6 +47,13 @@ def evaluate(
         Goal | None,
         option("Recommend a method: smallest sets, most singletons, balanced classes or sizes."),
     ] = None,
+    chances: Annotated[
+        str | None,
+        option(
+            "Draw labels with the chances in this column, or by edges, in each split.",
+            value="column",
+        ),
+    ] = None,
     *,
     search: SearchOptions,
     seed: Seed = None,
@@ -65,7 +72,7 @@ def evaluate(
 
     from snaps._checks import check_alpha, check_integer
     from snaps._runtime.progress import track
-    from snaps.cli._calibration import class_names, read
+    from snaps.cli._calibration import chances_of, class_names, read
     from snaps.cli._show import print_comparison, provenance
     from snaps.errors import SnapsError
     from snaps.estimators import COMPARED, all_methods, methods
@@ -77,13 +84,15 @@ def evaluate(
     for level in alphas:
         check_alpha(level)
     check_integer(splits, "--splits", low=1)
+    if chances is not None and goal is not None:
+        raise SnapsError(f"'--goal' must be left out with --chances, got {goal.value}")
     asked = {"k": 20} | search.search()
     compared = methods(COMPARED, k=asked["k"], seed=seed)
     for method in compared.values():
         if "neighbours" in method.get_params():
             method.set_params(**asked)
         method_of(method)
-    data, inputs = read(source)
+    data, inputs = read(source, chances=chances)
     pool = np.flatnonzero(data.labelled & np.isin(data.roles, ("", "calib", "test")))
     if pool.size < 2:
         raise SnapsError(
@@ -101,6 +110,7 @@ def evaluate(
             data.graph.features, ids=data.graph.keys, progress=True, **options
         )
     common = {"similarity": similarity, "logits": source.logits, "classes": names, "seed": seed}
+    drawn = chances_of(data, chances, pool)
     if goal is not None:
         advice = _advice(data, goal.value, alphas[0], calib, k=asked["k"], **common)
         offered = all_methods(alphas[0], k=asked["k"], seed=seed)
@@ -111,7 +121,7 @@ def evaluate(
             tune, known = data.tuning_and_known(method_of(method).uses_evidence)
             result = evaluate_splits(
                 method, data.graph, data.probs, data.labels, pool, calib, splits,
-                tune_nodes=tune, known_nodes=known, alphas=alphas, **common,
+                tune_nodes=tune, known_nodes=known, alphas=alphas, chances=drawn, **common,
             )  # fmt: skip
             for i, level in enumerate(alphas):
                 means = {

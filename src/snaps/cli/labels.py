@@ -151,6 +151,7 @@ def watch(
     a new calibration begin with a new one.
     """
     from snaps.drawing import read_labels
+    from snaps.errors import SnapsError
     from snaps.io.files import check_apart, check_picture, check_writable
     from snaps.io.folders import folder_files
     from snaps.predictor.loading import load
@@ -163,6 +164,10 @@ def watch(
         check_writable(path)
     check_apart(written, [*folder_files(source.folder), model, labels])
     estimator = load(model)
+    if estimator.effective_labels_ is not None:
+        raise SnapsError(
+            f"'MODEL' must have calibration nodes that were drawn evenly, got {model} with chances"
+        )
     given = {"missing": missing, "threshold": threshold}
     graph = _score(estimator, source, {key: value for key, value in given.items() if value})
     audited = _audited(read_labels(labels, graph.ids), estimator, labels)

@@ -13,6 +13,7 @@ from snaps import metrics
 from snaps._checks import check_alpha, check_disjoint, check_known, plainly
 from snaps._tables import html_table
 from snaps.conformal.calibration import Promise
+from snaps.conformal.chances import UNEVEN
 from snaps.conformal.coverage import rank_interval
 from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
@@ -41,6 +42,9 @@ class Evaluation(dict[str, Any]):
         rows.append(("empty", _percent(self["empty"]), "sets without a label"))
         rows.append(("n", str(self["n"]), "nodes evaluated"))
         rows.append(("n_calib", str(self["n_calib"]), "calibration nodes"))
+        if "n_effective" in self:
+            words = "evenly drawn labels would say as much"
+            rows.append(("n_effective", f"{self['n_effective']:.1f}", words))
         rows.append(("n_tune", str(self["n_tune"]), "tuning nodes"))
         if self["tied"]:
             words = "calibration scores that tie: predict_set(smoothed=True) leaves them to chance"
@@ -114,7 +118,7 @@ class Evaluation(dict[str, Any]):
 
 def _verdict(evaluation: Evaluation) -> str:
     if evaluation["coverage_interval"] is None:
-        return ""
+        return UNEVEN if "n_effective" in evaluation else ""
     low, high = evaluation["coverage_interval"]
     sure = evaluation["confidence"]
     place = "inside" if evaluation["inside"] else "OUTSIDE"
@@ -170,7 +174,8 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
     hits = sets.mask[np.arange(len(sets)), truth]
     coverage = float(hits.mean())
     interval = inside = upper_binds = None
-    if calibration.kind == "calibration":
+    uneven = calibration.odds is not None
+    if calibration.kind == "calibration" and not uneven:
         rank = calibration.rank(predictor.alpha, len(sets))
         interval = rank_interval(len(calibration) + calibration.missing, len(sets), rank)
         topped = sets.metadata.get("snaps.empty") == "top"
@@ -192,13 +197,14 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
 
     groups = roles.groups
     return Evaluation(
+        **({"n_effective": predictor.effective_labels} if uneven else {}),
         coverage=coverage,
         size=metrics.size(sets),
         size_nonempty=_plain(metrics.size_nonempty(sets)),
         singleton_hit=float((hits & (sets.sizes == 1)).mean()),
         empty=metrics.empty(sets),
         n=len(sets),
-        threshold=_plain(predictor.threshold(sets.nodes)),
+        threshold=None if uneven else _plain(predictor.threshold(sets.nodes)),
         coverage_interval=interval,
         inside=inside,
         tied=calibration.tied_share(),
@@ -229,6 +235,11 @@ def watch(
     """Count labels of audited nodes, in the order given; see `SNAPS.watch`."""
     inputs, roles, calibration = predictor.inputs, predictor.roles, predictor.calibration
     level = check_alpha(alarm, "alarm")
+    if roles.odds is not None:
+        raise SnapsError(
+            "'watch' must have calibration nodes that were drawn evenly, got chances: its alarm "
+            "rests on ranks"
+        )
     if calibration.kind != "calibration":
         raise SnapsError(
             f"'watch' must have one threshold for all nodes, got one per {calibration.kind}"

@@ -351,6 +351,11 @@ def _listed(names: list[str], word: str) -> str:
 
 def exchangeability(predictor: Predictor, nodes: Any = None) -> Exchangeability:
     """Compare calibration nodes with the nodes wanted; see `SNAPS.exchangeability`."""
+    if predictor.calibration.odds is not None:
+        raise SnapsError(
+            "'chances' must be left out for exchangeability, got unequal ones: nodes drawn with "
+            "them do not look like the others"
+        )
     return compare_at(predictor, predictor.wanted(nodes))
 
 

@@ -172,7 +172,7 @@ def explain(predictor: Predictor, node: Any) -> Explanation:
     """Take a node's scores apart: by part, and by the neighbours who matter most."""
     inputs, scorer, roles = predictor.inputs, predictor.scorer, predictor.roles
     node = read_node(inputs.graph, node)
-    limits = predictor.limits()[roles.groups.codes[node]]
+    limits = predictor.limits_of(np.array([node]))[0]
     parts, ids = scorer.parts, inputs.graph.ids
     key = inputs.keys[[node]]
     found = inputs.rows([(part, key) for part in parts.values()])
