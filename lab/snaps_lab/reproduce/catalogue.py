@@ -34,6 +34,7 @@ EXPERIMENTS = {
     "pooled-models": "pooled",
     "pooled-parts": "pooled_parts",
     "pooled-labels": "pooled_labels",
+    "budgets": "budgets",
     "heldout": "heldout",
     "time": "ageing",
     "gpt": "gpt",
