@@ -80,7 +80,9 @@ def _cell(dataset: str, draw: int, alpha: float, budget: int, setting: Setting) 
 
     mark = runner.mark(dataset, setting, MODEL, draw)
     depends = (mark, "budgets", tuned, DIVISIONS, *runner.settled(setting))
-    return runner.kept(f"{dataset}-{MODEL}-budgets-{budget}-{alpha:g}-{draw}", depends, setting, make)
+    return runner.kept(
+        f"{dataset}-{MODEL}-budgets-{budget}-{alpha:g}-{draw}", depends, setting, make
+    )
 
 
 def _piece(dataset: str, draw: int, setting: Setting) -> None:
@@ -142,7 +144,9 @@ def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         (row["alpha"], row["budget"], row["method"]) for row in rows
     ):
         mine = [
-            row for row in rows if (row["alpha"], row["budget"], row["method"]) == (alpha, budget, method)
+            row
+            for row in rows
+            if (row["alpha"], row["budget"], row["method"]) == (alpha, budget, method)
         ]
         excess = [row["to_fixed"] for row in mine]
         out.append(
@@ -173,11 +177,10 @@ def layout(result: Result) -> tuple[list[str], Cells]:
         mine = [cells[graph, *(mean[key] for key in keys)] for graph in graphs]
         counts = [str(mean[key]) for key in ("n_tune", "n_calib")]
         sizes = [common.with_error(row["size"], row["size_se"], 2) for row in mine]
-        rows.append(
-            [f"{mean['alpha']:g}", str(mean["budget"]), mean["method"], *counts]
-            + [f"{mean['coverage']:.3f}", *sizes, f"{mean['size']:.2f}"]
-            + [f"{mean['to_fixed']:+.1%}", f"{mean['largest']:+.1%}"]
-        )
+        start = [f"{mean['alpha']:g}", str(mean["budget"]), mean["method"]]
+        excess = [f"{mean[key]:+.1%}" for key in ("to_fixed", "largest")]
+        average = f"{mean['coverage']:.3f}", f"{mean['size']:.2f}"
+        rows.append([*start, *counts, average[0], *sizes, average[1], *excess])
     return header, rows
 
 

@@ -35,6 +35,7 @@ EXPERIMENTS = {
     "pooled-parts": "pooled_parts",
     "pooled-labels": "pooled_labels",
     "budgets": "budgets",
+    "decisions": "decisions",
     "heldout": "heldout",
     "time": "ageing",
     "gpt": "gpt",
