@@ -231,9 +231,9 @@ def test_calibrate_and_predict_follow_the_law(method):
     "method, budget, alpha, n",
     [
         ("SNAPS", 30, 0.1, 30),
-        ("SNAPS", 60, 0.05, 39),
-        ("RAPS", 45, 0.1, 29),
-        ("Pooled", 60, 0.05, 39),
+        ("SNAPS", 100, 0.05, 79),
+        ("RAPS", 50, 0.1, 39),
+        ("Pooled", 60, 0.1, 39),
     ],
 )
 def test_few_labels_follow_the_law(method, budget, alpha, n, seed):

@@ -189,8 +189,8 @@ def remarks(result: Result) -> list[str]:
     return [
         "Labels are divided by the library's rule, or in 'halves' that tune and calibrate; "
         f"'{FIXED}' has lam = mu = 1/3, and all labels calibrate, as with APS",
-        "The rule's constants (no tuning below 40 labels or 3 / alpha; halves from 25 / alpha on) "
-        "were chosen on these graphs",
+        "The rule's constants (at least 4 / alpha - 1 calibration nodes or no tuning; halves from "
+        "25 / alpha labels on) were chosen on the three graphs of this table",
         f"{DIVISIONS} draws of the tuning nodes per trained model, among which its splits are "
         "divided; standard errors over trained models",
         "'to 1/3': size against fixed weights, mean over the graphs and largest of them",

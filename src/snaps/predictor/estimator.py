@@ -134,10 +134,11 @@ class Estimator:
         -----
         Without `tune_nodes`, a method that tunes takes half of `nodes` for it, at most 500. Below
         25 / alpha of them it takes less, down to a fifth, so that the number of calibration nodes
-        plus one is a multiple of 1 / alpha where possible: with few nodes, coverage is otherwise
-        well above 1 - alpha, and the sets larger than need be. With fewer than 40 nodes, or than
-        3 / alpha - 2, nothing is tuned: weights are fixed, and all nodes calibrate. The division
-        depends on the number of nodes and `alpha` alone (the smallest of several levels).
+        plus one is a multiple of 1 / alpha, at least 4 / alpha: with few nodes, coverage is
+        otherwise well above 1 - alpha, and the sets larger than need be. With fewer than about
+        5 / alpha nodes nothing is tuned: weights are fixed, and all of them are calibration nodes.
+        The division depends on the number of nodes and `alpha` alone (the smallest of several
+        levels).
 
         Examples
         --------

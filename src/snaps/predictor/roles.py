@@ -6,6 +6,7 @@ Everything users say about nodes and classes (positions, masks, ids, names) is t
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -24,8 +25,8 @@ from snaps.scoring.evidence import Evidence, Keys, Labelled
 
 # Chosen on CoraML, PubMed and Photo: `snaps reproduce budgets`.
 MOST_TUNING_NODES = 500
-FEWEST_LABELS = 40  # fewer, or fewer than three times 1 / alpha, are not divided
-MANY_LABELS = 25  # times 1 / alpha: from here on half of them give nearly the coverage asked for
+# Times 1 / alpha: at least so many labels calibrate if any tune, and so many are halved.
+FEWEST_CALIBRATING, MANY_LABELS = 4, 25
 
 Kind = TypeVar("Kind", bound=Labelled)
 
@@ -35,15 +36,17 @@ def tuning_share(n: int, alpha: Fraction) -> int:
 
     m calibration nodes cover (m + 1 - floor(alpha (m + 1))) / (m + 1) on average, which with few of
     them is far above 1 - alpha, unless m + 1 is a multiple of 1 / alpha. Of half to four fifths of
-    the labels, the number with the least coverage calibrates, the smallest of equals, if the others
-    are enough to tune on. Many labels are halved, but at most 500 tune; few are not divided.
+    the labels, the number with the least coverage calibrates, the smallest of equals; it is at
+    least 4 / alpha - 1, and the others are enough to tune on. Where there is no such number,
+    nothing is tuned. Many labels are halved, but at most 500 tune.
     """
-    if n < FEWEST_LABELS or alpha * (n + 2) < 3:
+    least = math.ceil(FEWEST_CALIBRATING / alpha) - 1
+    most = min(4 * n // 5, n - fewest_nodes(alpha))
+    if most < least:
         return 0
     share = min(MOST_TUNING_NODES, n // 2)
     if alpha * n < MANY_LABELS:
-        most = min(4 * n // 5, n - fewest_nodes(alpha))
-        calibrating = range(n - share, max(n - share, most) + 1)
+        calibrating = range(max(least, n - share), max(most, n - share) + 1)
         share = n - min(calibrating, key=lambda m: Fraction(exact_rank(m, alpha), m + 1))
     return share if enough(share, alpha) else 0
 
