@@ -16,6 +16,7 @@ from snaps.errors import SnapsError, warn
 try:
     import numba
     from numba import njit
+    from numba.core.runtime.nrt import rtsys
 except ValueError as error:
     given = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name[:6] == "NUMBA_"]
     raise SnapsError(
@@ -62,7 +63,11 @@ class _Forgiving:
     def load_overload(self, signature: Any, context: Any) -> Any:
         kept = None
         try:
-            kept = self._cache.load_overload(signature, context)
+            # load_overload first loads all that compiling needs, half a second; kept code needs
+            # the runtime alone.
+            rtsys.initialize(context)
+            load = getattr(self._cache, "_load_overload", self._cache.load_overload)
+            kept = load(signature, context)
         except Exception as error:  # unpickling raises whatever flipped bits suggest
             _tell(error)
         if kept is None:
