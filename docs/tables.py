@@ -109,6 +109,19 @@ def summary(results: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
     return said, lines
 
 
+def budgets(result: dict[str, Any]) -> list[str]:
+    """Labels per set by label budget, mean over the graphs."""
+    names = ["APS", "SNAPS, 1/3", "SNAPS, halves", "SNAPS", "Pooled, halves", "Pooled"]
+    lines = [f"| alpha | labels | tune, calibrate | {' | '.join(names)} |", "|---" * 9 + "|"]
+    sizes = {(r["alpha"], r["budget"], r["method"]): r for r in result["averages"]}
+    for alpha, budget in dict.fromkeys((each[0], each[1]) for each in sizes):
+        row = [sizes[alpha, budget, name] for name in names]
+        parts = f"{row[3]['n_tune']}, {row[3]['n_calib']}"
+        cells = " | ".join(f"{each['size']:.2f}" for each in row)
+        lines.append(f"| {alpha:g} | {budget} | {parts} | {cells} |")
+    return lines
+
+
 def replace(text: str, mark: str, lines: list[str]) -> str:
     """Put lines between the marks of this name."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
@@ -132,6 +145,9 @@ def main() -> None:
     first = "How to read the tables <tables/differences>"
     tree = [":::{toctree}", ":hidden:", "", first, *names, ":::"]
     page.write_text(replace(text, "tables", [*lines, "", *tree]))
+    (few,) = (result for result in results if result["table"] == "budgets")
+    page = DOCS / "pooled.md"
+    page.write_text(replace(page.read_text(), "budgets", budgets(few)))
     print(f"wrote results.md and {len(results) + 1} pages in tables/")
 
 

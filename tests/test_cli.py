@@ -77,7 +77,7 @@ def test_predict_as_a_program(here):
     done = shell(SNAPS, *PREDICT, "--alpha", "0.2")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("SNAPS with APS(randomized=True), alpha 0.2\n")
-    assert "calibrated on 15 nodes, tuned on 15\n" in done.stdout
+    assert "calibrated on 19 nodes, tuned on 11\n" in done.stdout
     assert done.stdout.endswith("\nwrote sets.parquet\n")
     table = pq.read_table("sets.parquet")
     kinds = [str(kind).replace("element", "item") for kind in table.schema.types]
