@@ -42,6 +42,8 @@ CLASSIFIER, RETRAINED, POOLED = "classifier", "classifier, retrained", "Pooled"
 LISTS = (CLASSIFIER, RETRAINED, POOLED)
 WITHIN = 4  # standard errors that a class may lie below its promise by chance
 
+PROMISED_SPLITS = 0.2  # of all splits: a class that is promised anything in fewer is not judged
+
 Cell = dict[str, Any]
 
 
@@ -83,7 +85,8 @@ def _sets_cell(
     out["classes"] = [_mean_and_error(column) for column in by_class.T]
     # The promise holds given how many nodes of the class calibrate: of the splits with enough.
     out["promised"] = [
-        _mean_and_error(c[some]) for c, some in zip(by_class.T, counts.T, strict=True)
+        _mean_and_error(c[some]) if some.mean() >= PROMISED_SPLITS else None
+        for c, some in zip(by_class.T, counts.T, strict=True)
     ]
     return out
 
@@ -140,9 +143,9 @@ def _cell(dataset: str, draw: int, setting: Setting) -> dict[str, Any]:
         }
         again, _ = seen(dataset, draw, rivals.retrained(dataset, MODEL, draw, setting), setting)
         assert plan.n_tune is not None
-        rest = replace(roles, calib=take_tuning(roles.calib, plan.n_tune, plan.seed)[1])
+        later = replace(roles, calib=take_tuning(roles.calib, plan.n_tune, plan.seed)[1])
         shorter = Plan(plan.budget - plan.n_tune, plan.n_splits, plan.seed)
-        lists[RETRAINED] = _lists_cell("THR", again, rest, shorter, ERRORS)
+        lists[RETRAINED] = _lists_cell("THR", again, later, shorter, ERRORS)
         return {"sets": sets, "lists": lists}
 
     mark = runner.mark(dataset, setting, MODEL, draw)
@@ -304,7 +307,8 @@ def remarks(result: Result) -> list[str]:
         "Level: alpha of sets, or the error rate of 'accept'. Half of the labels tune SNAPS and "
         "Pooled, and train the retrained classifier; APS and the classifier calibrate on all",
         "Worst class: the least coverage of a class, mean over splits and draws; worst promised: "
-        "of the classes with enough calibration nodes for a promise, in the splits where they do",
+        "of the classes with enough calibration nodes for a promise in a fifth of the splits or "
+        "more, in these splits",
         f"Broken: classes covered more than {WITHIN} standard errors less than promised, and lists "
         "with a wrong share that far above their rate",
     ]
