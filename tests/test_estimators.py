@@ -475,10 +475,10 @@ def test_the_repr_tells_whether_it_is_calibrated_and_with_what(tmp_path):
     text += "weights='tune', neighbours='auto', recall=0.95, candidates=None"
     assert repr(cp) == f"{text})"
     small.calibrated(cp)
-    assert repr(cp) == f"{text}; calibrated on 15 nodes, tuned on 15)"
+    assert repr(cp) == f"{text}; calibrated on 19 nodes, tuned on 11)"
     cp.save(tmp_path / "cp", data=False)
     assert repr(snaps.load(tmp_path / "cp")) == (
-        f"{text}; calibrated on 15 nodes, tuned on 15, saved without data)"
+        f"{text}; calibrated on 19 nodes, tuned on 11, saved without data)"
     )
     assert repr(small.calibrated()).endswith("; calibrated on 30 nodes)")
 

@@ -95,7 +95,7 @@ def evaluate_splits(
     tune_nodes : array of positions, or mask (n,), optional
         Labelled nodes outside the pool to tune on.
     n_tune : int, optional
-        Labels of the budget to tune on; by default half of them, at most 500.
+        Labels of the budget to tune on; by default as many as `calibrate` takes for it.
     known_nodes : array of positions, or mask (n,), optional
         Labelled nodes outside the pool, as evidence for the methods that use such (`Pooled`).
     alphas : sequence of float, or of mappings from class to float; optional

@@ -112,7 +112,7 @@ class Estimator:
             used to train the classifier.
         tune_nodes : same, optional
             Labelled nodes to choose parameters on, such as validation nodes; not calibration
-            nodes. By default a random half of `nodes`, at most 500, if there is anything to tune.
+            nodes. By default, if there is anything to tune, a random part of `nodes` (see Notes).
         similarity : sparse (n, n), optional
             A similarity graph that you have, for instance from `snaps.similarity_graph`.
         logits : bool
@@ -137,6 +137,16 @@ class Estimator:
             node then has its own threshold, and the guarantee is about the nodes that were not
             drawn. "edges": proportional to degree, as if ends of random edges were drawn.
             Estimated chances carry no guarantee.
+
+        Notes
+        -----
+        Without `tune_nodes`, a method that tunes takes half of `nodes` for it, at most 500. Below
+        25 / alpha of them it takes less, down to a fifth, so that the number of calibration nodes
+        plus one is a multiple of 1 / alpha, at least 4 / alpha: with few nodes, coverage is
+        otherwise well above 1 - alpha, and the sets larger than need be. With fewer than about
+        5 / alpha nodes nothing is tuned: weights are fixed, and all of them are calibration nodes.
+        The division depends on the number of nodes and `alpha` alone (the smallest of several
+        levels).
 
         Examples
         --------
