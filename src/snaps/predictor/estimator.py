@@ -385,6 +385,15 @@ class Estimator:
             then exceed the interval); class_promise, group_promise and confidence (what is promised
             beyond the average). Infinite and missing values are None.
 
+            weakest_slice is a dict on the slice that chance explains least, of all by class, group,
+            degree, top probability (in fifths) and set size: by, name, coverage, n, the number of
+            slices, chance_coverage (if coverage is alike everywhere, the weakest of so many has at
+            least this in 99 % of draws, given the overall coverage) and chance (how probable so
+            weak a slice is then, at most). worst_slab is a dict on the worst-slab coverage
+            (Cauchois et al. 2021) in the space of probabilities and log degree: searched for among
+            slabs with at least a fifth of the nodes on one half of (up to 40,000) nodes, estimated
+            on n nodes of the other half; None below 100 nodes. Both are estimates and no promise.
+
         Examples
         --------
         >>> probs, labels = np.tile([0.6, 0.3, 0.1], (40, 1)), [0, 0, 0, 1] * 10

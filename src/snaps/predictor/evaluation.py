@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels
+from snaps.predictor.slices import find_slices, slab_summary, weakest_slice
 from snaps.sets import PredictionSets
 
 
@@ -52,6 +54,7 @@ class Evaluation(dict[str, Any]):
                 rows.append((f"{what} {name}", f"{value:.4f}", words))
             if len(known) > 5:
                 rows.append((f"... {len(known) - 5} more", "", f"{what} coverages, all higher"))
+        rows += _weak_rows(self)
         wide, middle = (max(len(row[i]) for row in rows) for i in (0, 1))
         return "\n".join(
             f"{name:<{wide}}  {value:>{middle}}  {words}".rstrip() for name, value, words in rows
@@ -67,6 +70,35 @@ def _verdict(evaluation: Evaluation) -> str:
     tie = "" if evaluation["upper_binds"] else "; scores tie, so the upper end does not bind"
     sure = "" if sure is None else f"; promised with confidence {sure:g}"
     return f"{place} [{low:.4f}, {high:.4f}], where 99 % of fair splits fall{tie}{sure}"
+
+
+def _weak_rows(evaluation: Evaluation) -> Iterator[tuple[str, str, str]]:
+    """The weakest slice and the worst slab, in a line each."""
+    weakest, slab = evaluation["weakest_slice"], evaluation["worst_slab"]
+    yield (
+        "weakest slice",
+        f"{weakest['coverage']:.4f}",
+        f"{slice_name(weakest)}, {weakest['n']} nodes: the weakest of {weakest['slices']} slices; "
+        f"chance alone gives at least {weakest['chance_coverage']:.4f}",
+    )
+    if slab is not None:
+        low, high = slab["chance_interval"]
+        yield (
+            "worst slab",
+            f"{slab['coverage']:.4f}",
+            f"searched on {slab['searched']} nodes, estimated on {slab['n']} others; "
+            f"chance alone gives [{low:.4f}, {high:.4f}]",
+        )
+
+
+def slice_name(weakest: Mapping[str, Any]) -> str:
+    """A slice in words: class law, 0 links, confidence up to 0.52, 2 labels in the set."""
+    by, name = weakest["by"], str(weakest["name"]).replace("\u00a0", " ")
+    counted = {"links": "link", "set size": "label"}
+    if by in counted:
+        what = f"{name} {counted[by]}{'' if name == '1' else 's'}"
+        return what if by == "links" else f"{what} in the set"
+    return f"{by} {name}"
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -135,6 +167,7 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
         return None if values is None else dict(zip(map(_name, names), values, strict=True))
 
     groups = roles.groups
+    weakest = weakest_slice(find_slices(predictor, sets, truth), hits)
     return Evaluation(
         coverage=coverage,
         size=metrics.size(sets),
@@ -154,6 +187,8 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
         class_promise=promised("class", roles.classes),
         group_promise=promised("group", groups.names) if groups.given else None,
         confidence=predictor.shown_promise().get("confidence"),
+        weakest_slice=weakest | {"name": _name(weakest["name"])},
+        worst_slab=slab_summary(predictor, sets.nodes, hits),
     )
 
 
