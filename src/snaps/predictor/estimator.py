@@ -493,6 +493,8 @@ class Estimator:
         *,
         show: Any = None,
         title: str = "",
+        source: str = "",
+        watch: Watch | str | os.PathLike[str] | None = None,
     ) -> None:
         """Write a report: one HTML page that needs no network, with every node to explore.
 
@@ -508,6 +510,10 @@ class Estimator:
             more.
         title : str
             Name of the data.
+        source : str
+            Where the data came from, as a reader should cite it.
+        watch : Watch or path, optional
+            What `watch` has counted since calibration; its evidence is then shown over time.
 
         Examples
         --------
@@ -519,7 +525,7 @@ class Estimator:
         from snaps.report import report
 
         predictor = self._predictor().at(self.alpha, quiet=labels is None)
-        report(predictor, path, labels, nodes, show=show, title=title)
+        report(predictor, path, labels, nodes, show=show, title=title, source=source, watched=watch)
 
     def save(self, path: str | os.PathLike[str], data: bool = True) -> None:
         """Write the calibrated estimator to one file, whole or not at all; see `snaps.load`.

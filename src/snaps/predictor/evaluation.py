@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from snaps import metrics
-from snaps._checks import check_alpha, check_disjoint, check_known, plainly
+from snaps._checks import check_alpha, check_disjoint, check_known, plainly, shown
 from snaps.conformal.calibration import Promise
 from snaps.conformal.coverage import rank_interval
 from snaps.conformal.watching import Watch
@@ -206,8 +207,33 @@ def watch(
     predictor: Predictor, labels: Any, nodes: Any, state: Any = None, alarm: float = 0.01
 ) -> Watch:
     """Count labels of audited nodes, in the order given; see `SNAPS.watch`."""
-    inputs, roles, calibration = predictor.inputs, predictor.roles, predictor.calibration
     level = check_alpha(alarm, "alarm")
+    before = _fresh(predictor, float(level))
+    if state is not None:
+        before = _continued(before, state if isinstance(state, Watch) else Watch.load(state))
+    inputs, roles = predictor.inputs, predictor.roles
+    codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
+    wanted = predictor.wanted(nodes)
+    check_known(codes, wanted, "nodes", inputs.graph.ids)
+    for whose, keys in predictor.used():
+        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    if wanted.size == 0:
+        return before
+    sets = predictor.sets_at(wanted)
+    return before.count(sets.ids.tolist(), sets.mask[np.arange(len(sets)), codes[wanted]])
+
+
+def watch_of(predictor: Predictor, state: Any) -> Watch:
+    """A watch or the file of one, which must be of this calibration."""
+    if not isinstance(state, (Watch, str, os.PathLike)):
+        raise SnapsError(f"'watch' must be a Watch or a path, got {shown(state)}")
+    state = state if isinstance(state, Watch) else Watch.load(state)
+    return _continued(_fresh(predictor, state.alarm), state)
+
+
+def _fresh(predictor: Predictor, alarm: float) -> Watch:
+    """A watch on this calibration that has seen no label."""
+    calibration = predictor.calibration
     if calibration.kind != "calibration":
         raise SnapsError(
             f"'watch' must have one threshold for all nodes, got one per {calibration.kind}"
@@ -222,19 +248,8 @@ def watch(
             f"'alpha' must give a finite threshold, which can be missed, got "
             f"{float(predictor.alpha):g} with {n} calibration nodes"
         )
-    digest = hashlib.sha256(np.sort(roles.calib.keys).astype("<u8").tobytes()).hexdigest()
-    before = Watch.start(n, rank, float(level), digest)
-    if state is not None:
-        before = _continued(before, state if isinstance(state, Watch) else Watch.load(state))
-    codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
-    wanted = predictor.wanted(nodes)
-    check_known(codes, wanted, "nodes", inputs.graph.ids)
-    for whose, keys in predictor.used():
-        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
-    if wanted.size == 0:
-        return before
-    sets = predictor.sets_at(wanted)
-    return before.count(sets.ids.tolist(), sets.mask[np.arange(len(sets)), codes[wanted]])
+    keys = np.sort(predictor.roles.calib.keys).astype("<u8")
+    return Watch.start(n, rank, alarm, hashlib.sha256(keys.tobytes()).hexdigest())
 
 
 def _continued(fresh: Watch, state: Watch) -> Watch:

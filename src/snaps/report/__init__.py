@@ -22,10 +22,9 @@ from markupsafe import Markup
 
 from snaps._checks import check_disjoint, shown
 from snaps._version import __version__
-from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
 from snaps.io.files import atomic_path, check_page, check_writable
-from snaps.predictor.evaluation import compare_with_truth, slice_name
+from snaps.predictor.evaluation import compare_with_truth, slice_name, watch_of
 from snaps.predictor.exchangeability import compare_at
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels, read_nodes
@@ -45,7 +44,7 @@ def report(
     show: Any = None,
     title: str = "",
     source: str = "",
-    watched: Watch | None = None,
+    watched: Any = None,
 ) -> None:
     """Write the report on a predictor's sets, whole or not at all; see `SNAPS.report`."""
     check_writable(path)
@@ -55,6 +54,8 @@ def report(
     for name, text in (("title", title), ("source", source)):
         if not isinstance(text, str):
             raise SnapsError(f"'{name}' must be a string, got {shown(text)}")
+    if watched is not None:
+        watched = watch_of(predictor, watched)
     shown_nodes = read_nodes(inputs.graph, [] if show is None else show, "show", True)
     for whose, keys in predictor.used():
         check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)

@@ -288,7 +288,9 @@ def gather(subject: Subject) -> Facts:
         sizes=_sizes(mask, truth),
         basic=_basic_sizes(subject, truth),
         by_class=sets.by(
-            classes, [str(name) for name in roles.classes], class_counts,
+            classes,
+            [str(name) for name in roles.classes],
+            class_counts,
             predictor.promised("class"),
         ),
         by_degree=[] if degrees is None else sets.in_bands(degrees[nodes][compared], single=1),
