@@ -166,7 +166,7 @@ def test_a_real_graph(driver, tmp_path, data_dir):
     node = int(order[1500])
     visit.run(f"location.hash = '#node={node}'")
     visit.until_node(node)
-    shown = {one.text for one in visit.all(".chips li")}
+    shown = {one.text for one in visit.all("#node .chips li")}
     assert shown == {str(label) for label in cp.predict_set([node])[0]}
     visit = Visit(driver, tmp_path / "r.html", "", PHONE)
     assert visit.run("return document.documentElement.scrollWidth") <= PHONE[0]
@@ -179,7 +179,7 @@ def test_every_method(driver, tmp_path, name):
     ids = made().graph.ids if cp.calib_ids_.dtype.kind == "U" else np.arange(400)
     visit = Visit(driver, tmp_path / "r.html", f"#node={ids[300]}")
     assert visit.console() == [] and visit.node() == str(ids[300])
-    shown = [one.text for one in visit.all(".chips li")]
+    shown = [one.text for one in visit.all("#node .chips li")]
     assert shown == [str(label) for label in cp.predict_set([300])[0]]
     told = cp.explain(300)
     mixed = {
@@ -209,7 +209,7 @@ def test_without_labels_nodes_or_threshold(driver, tmp_path):
         cp = snaps.SplitConformal(0.1).calibrate(None, case.probs, case.labels, CALIB[:5])
     cp.report(tmp_path / "r.html", case.labels)
     visit = Visit(driver, tmp_path / "r.html", "#node=300")
-    assert visit.console() == [] and len(visit.all(".chips li")) == 3
+    assert visit.console() == [] and len(visit.all("#node .chips li")) == 3
     assert "≤ ∞" in visit.text(".labels li")
 
 
@@ -389,7 +389,7 @@ def test_names_that_try_to_be_markup_are_shown_as_text(driver, tmp_path):
         visit = Visit(driver, tmp_path / "r.html", f"#node={quote(name)}", size)
         assert visit.console() == [] and visit.node() == name
         shown = visit.run(
-            "return [...document.querySelectorAll('.chips li')].map(x => x.textContent)"
+            "return [...document.querySelectorAll('#node .chips li')].map(x => x.textContent)"
         )
         assert set(shown) <= set(classes) and shown
         assert visit.run("return document.scripts.length") == 2

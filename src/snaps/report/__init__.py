@@ -1,9 +1,9 @@
 """The report: one self-contained HTML page on a calibrated estimator, with nodes to explore.
 
-See `SNAPS.report`. `facts` gathers the numbers, `summary` the first screen, `notes` what a reader should know, `explorer` packs
-the nodes, `charts` draws, and this file fills the template (page.html.jinja, page.css and page.js),
-which has all sentences of the page. It escapes every value that is put into it; nothing on the page
-asks a network for anything.
+See `SNAPS.report`. `facts` gathers the numbers, `summary` the first screen, `notes` what a reader
+should know, `explorer` packs the nodes, `charts` draws, and this file fills the template
+(page.html.jinja, page.css and page.js), which has all sentences of the page. It escapes every value
+that is put into it; nothing on the page asks a network for anything.
 """
 
 from __future__ import annotations
