@@ -62,7 +62,7 @@ def predict(folder: Path, *options: str) -> dict[str, Any]:
     """What `snaps predict` reports of a folder, and the seconds of all processors it took."""
     used = _of_children()
     with tempfile.TemporaryDirectory() as out:
-        command = [sys.executable, "-m", "snaps.cli", "predict", str(folder), "--json"]
+        command = [sys.executable, "-m", "snaps", "predict", str(folder), "--json"]
         done = subprocess.run(
             [*command, "--out", f"{out}/sets.parquet", *options],
             capture_output=True, text=True, check=True,

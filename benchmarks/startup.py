@@ -31,9 +31,9 @@ FIRST = {
 COMMANDS = {
     "python -c 'pass'": ["-c", "pass"],
     "import snaps": ["-c", "import snaps"],
-    "snaps --help": ["-m", "snaps.cli", "--help"],
-    f"snaps predict, SNAPS, {NODES:,} nodes": ["-m", "snaps.cli", "predict", "--method", "snaps"],
-    f"snaps predict, Pooled, {NODES:,} nodes": ["-m", "snaps.cli", "predict", "--method", "pooled"],
+    "snaps --help": ["-m", "snaps", "--help"],
+    f"snaps predict, SNAPS, {NODES:,} nodes": ["-m", "snaps", "predict", "--method", "snaps"],
+    f"snaps predict, Pooled, {NODES:,} nodes": ["-m", "snaps", "predict", "--method", "pooled"],
 }
 
 

@@ -20,6 +20,7 @@ from snaps.advisor import (
     judge,
 )
 from snaps.cli.evaluate import _note
+from snaps.conformal.calibration import Calibration, Promise
 from snaps.conformal.rank import conformal_rank
 from snaps.datasets import make_graph
 from snaps.estimators import CANDIDATES
@@ -116,10 +117,10 @@ def test_methods_that_share_a_fit_are_judged_as_if_fitted_alone(case, monkeypatc
 # ---- the budget ----------------------------------------------------------------------------------
 
 
-def judged(levels, labels, n_calib, alpha=Fraction(1, 10), by_class=False):
+def judged(levels, labels, n_calib, alpha=Fraction(1, 10), by_class=False, floor=None):
     """The numbers (4,) of all nodes, and the same of random halves (HALVES, 4)."""
     keys = np.arange(len(labels), dtype=np.uint64)
-    numbers = judge(levels, Labelled(keys, keys, labels), n_calib, alpha, by_class, 0)
+    numbers = judge(levels, Labelled(keys, keys, labels), n_calib, alpha, by_class, 0, floor)
     return numbers[0], numbers[1:]
 
 
@@ -158,6 +159,38 @@ def test_too_few_nodes_of_a_class_fill_its_part_of_every_set():
     # With 100 calibration nodes, one or two are of the first class.
     assert size_of(levels, labels, 100, by_class=True) == pytest.approx(1.25)
     assert size_of(levels, labels, 100_000, by_class=True) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("promise", ["one threshold", "class thresholds", "class floor"])
+def test_the_worst_class_and_size_are_those_that_calibration_gives(promise):
+    """Against calibrations with other nodes of the same kind, each judged on many."""
+    random = np.random.default_rng(4)
+
+    def draw(count):
+        labels = random.choice(3, count, p=[0.6, 0.3, 0.1])
+        levels = random.beta(1, 6, size=(count, 3)) + 0.3 * (labels == 2)[:, None] * random.random(
+            (count, 3)
+        )
+        return np.minimum(levels, 1), labels
+
+    floor = Fraction(8, 10) if promise == "class floor" else None
+    by_class = promise == "class thresholds"
+    coverage, by_size = [], np.zeros((2, 4))
+    for _ in range(60):
+        levels, labels = draw(400)
+        own = levels[np.arange(400), labels]
+        calibration = Calibration(own, labels, 3, by_class=by_class, promise=Promise(floor))
+        levels, labels = draw(4000)
+        inside = calibration.contains(levels, Fraction(1, 10))
+        hits = inside[np.arange(4000), labels]
+        coverage.append([hits[labels == y].mean() for y in range(3)])
+        for row, weights in zip(by_size, (None, hits), strict=True):
+            row += np.bincount(inside.sum(axis=1), weights, 4)
+    judged_on = [judged(*draw(600), 400, by_class=by_class, floor=floor)[0] for _ in range(6)]
+    found = np.mean(judged_on, axis=0)
+    assert found[2] == pytest.approx(np.mean(coverage, axis=0).min(), abs=0.025)
+    common = by_size[0] >= 0.05 * by_size[0].sum()
+    assert found[3] == pytest.approx((by_size[1] / by_size[0])[common].min(), abs=0.04)
 
 
 def test_errors_are_what_other_draws_of_nodes_give():
@@ -205,14 +238,14 @@ def test_what_is_expected_is_what_comes(case, advice):
 
 
 def compared(numbers, errors=0.01, num_classes=7):
-    """A comparison of methods with these (size, singles, class gap, sscv) and independent noise."""
+    """A comparison of methods with these (size, singles, worst class, worst size), and noise."""
     random, methods, tables = np.random.default_rng(0), {}, {}
     for name, means in numbers.items():
         noise = random.standard_normal((60, 4))
         noise = errors * (noise - noise.mean(axis=0)) / errors_of(noise)
         methods[name] = snaps.SplitConformal(0.1)
         tables[name] = np.vstack([means, np.array(means) + noise])
-    return Comparison(methods, tables, np.arange(200, dtype=np.uint64), 300, num_classes)
+    return Comparison(methods, tables, np.arange(200, dtype=np.uint64), 300, num_classes, 0.1)
 
 
 def picked(numbers, goal="smallest", **options):
@@ -239,10 +272,10 @@ def test_noise_is_two_standard_errors_of_the_difference():
 
 @pytest.mark.parametrize(
     ("goal", "place", "values"),
-    [("singletons", 1, (0.5, 0.7)), ("classes", 2, (0.06, 0.02)), ("sizes", 3, (0.2, 0.1))],
+    [("singletons", 1, (0.5, 0.7)), ("classes", 2, (0.7, 0.8)), ("sizes", 3, (0.7, 0.8))],
 )
 def test_every_goal_has_its_number(goal, place, values):
-    numbers = {DEFAULT: [1.5, 0.5, 0.06, 0.2], "other": [1.8, 0.5, 0.06, 0.2]}
+    numbers = {DEFAULT: [1.5, 0.5, 0.7, 0.7], "other": [1.8, 0.5, 0.7, 0.7]}
     numbers["other"][place] = values[1]
     assert picked(numbers, goal, errors=0.001).name == "other"
     assert picked(numbers, errors=0.001).name == DEFAULT
@@ -255,7 +288,7 @@ def test_every_goal_has_its_number(goal, place, values):
     [((2.5, 3.9), 7, 4.0), ((2.5, 4.1), 7, 4.0), ((1.2, 2.3), 7, 2.4), ((1.2, 2.5), 7, 2.4)],
 )
 def test_near_full_sets_are_not_recommended_however_balanced(sizes, num_classes, limit):
-    numbers = {DEFAULT: (sizes[0], 0.5, 0.06, 0.2), "balanced": (sizes[1], 0.1, 0.0, 0.0)}
+    numbers = {DEFAULT: (sizes[0], 0.5, 0.7, 0.7), "balanced": (sizes[1], 0.1, 0.9, 0.9)}
     for goal in ("classes", "sizes"):
         found = picked(numbers, goal, errors=0.001, num_classes=num_classes)
         assert found.comparison.most == pytest.approx(limit)
@@ -268,7 +301,7 @@ def test_near_full_sets_are_not_recommended_however_balanced(sizes, num_classes,
 
 
 def test_where_all_sets_are_near_full_size_alone_counts():
-    numbers = {DEFAULT: (6.0, 0.1, 0.03, 0.1), "full": (6.8, 0.0, 0.0, 0.0)}
+    numbers = {DEFAULT: (6.0, 0.1, 0.8, 0.8), "full": (6.8, 0.0, 1.0, 1.0)}
     found = picked(numbers, "classes", errors=0.001)
     assert found.name == DEFAULT and "mean size 6.000" in found.reason
     assert "All methods have near-full sets, the smallest 6.00 of 7 labels" in found.reason
@@ -276,22 +309,41 @@ def test_where_all_sets_are_near_full_size_alone_counts():
 
 def test_without_the_default_the_smallest_of_those_within_noise_wins():
     numbers = {
-        "best": (2.0, 0.5, 0.020, 0.1), "close": (1.5, 0.5, 0.021, 0.1),
-        "far": (1.4, 0.5, 0.080, 0.1),
+        "best": (2.0, 0.50, 0.9, 0.9), "close": (1.5, 0.49, 0.9, 0.9), "far": (1.4, 0.4, 0.9, 0.9),
     }  # fmt: skip
-    found = picked(numbers, "classes")
+    found = picked(numbers, "singletons")
     assert (found.name, found.runner_up) == ("close", "best")
     assert "within noise, so the smaller sets are preferred" in found.reason
 
 
+@pytest.mark.parametrize("goal", ["classes", "sizes"])
+@pytest.mark.parametrize(
+    ("worst", "pick"),
+    [
+        ((0.70, 0.80, 0.90), "third"),  # the default is smallest, and no answer to the goal
+        ((0.70, 0.885, 0.95), "second"),  # reaches 1 - alpha less 0.02
+        ((0.70, 0.79, 0.80), "second"),  # nothing reaches it: nearly the best
+        ((0.89, 0.89, 0.90), DEFAULT),
+    ],
+)
+@pytest.mark.parametrize("errors", [0.001, 0.1])  # noise excuses nobody here
+def test_for_balance_the_smallest_sets_that_reach_the_level_win(goal, worst, pick, errors):
+    sizes = {DEFAULT: 1.2, "second": 1.3, "third": 1.4}
+    numbers = {
+        name: (size, 0.5, least, least)
+        for (name, size), least in zip(sizes.items(), worst, strict=True)
+    }
+    assert picked(numbers, goal, errors=errors).name == pick
+
+
 def test_what_a_goal_costs_is_said():
-    numbers = {DEFAULT: (1.3, 0.7, 0.06, 0.2), "even": (1.8, 0.4, 0.01, 0.2)}
+    numbers = {DEFAULT: (1.3, 0.7, 0.75, 0.8), "even": (1.8, 0.4, 0.9, 0.8)}
     found = picked(numbers, "classes", errors=0.001)
     assert found.cost.startswith(
         "Against Pooled, which has the smallest sets (1.300), it costs 0.500 labels per node ("
     )
     assert "single true labels 0.400 instead of 0.700" in found.cost
-    assert "mean coverage gap of classes 0.010 instead of 0.060" in found.cost
+    assert "coverage of the worst class 0.900 instead of 0.750" in found.cost
     assert picked(numbers, "singletons").cost == (
         "The goal costs nothing: Pooled has the smallest sets."
     )
@@ -299,10 +351,10 @@ def test_what_a_goal_costs_is_said():
 
 
 def test_every_number_has_an_interval():
-    found = picked({"one": (1.5, 0.5, 0.01, 0.2)}, errors=0.02)
+    found = picked({"one": (1.5, 0.5, 0.99, 0.2)}, errors=0.02)
     (row,) = found.rows
     for key, low, high in zip(
-        NUMBERS, (1.46, 0.46, 0, 0.16), (1.54, 0.54, 0.05, 0.24), strict=True
+        NUMBERS, (1.46, 0.46, 0.95, 0.16), (1.54, 0.54, 1.0, 0.24), strict=True
     ):
         assert (row[f"{key}_low"], row[f"{key}_high"]) == pytest.approx((low, high))
     assert found.name == found.runner_up == "one"
@@ -312,7 +364,7 @@ def test_every_number_has_an_interval():
 
 
 def note(rows, goal="smallest"):
-    numbers = {DEFAULT: (1.5, 0.5, 0.06, 0.1), "other": (1.6, 0.4, 0.06, 0.1)}
+    numbers = {DEFAULT: (1.5, 0.5, 0.9, 0.9), "other": (1.6, 0.4, 0.9, 0.9)}
     keys = ("method", "size", "singleton_hit")
     return _note(
         [dict(zip(keys, row, strict=True)) for row in rows], picked(numbers, goal, errors=0.1)

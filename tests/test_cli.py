@@ -122,7 +122,7 @@ def test_demo_as_a_program(tmp_path):
 
 
 def test_bad_input_as_a_program(here):
-    for command in ([SNAPS], [sys.executable, "-m", "snaps.cli"]):
+    for command in ([SNAPS], [sys.executable, "-m", "snaps"]):
         done = shell(*command, "predict", "nowhere", "--out", "sets.parquet")
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "snaps: error: cannot read 'nowhere': no such folder\n"

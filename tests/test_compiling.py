@@ -94,7 +94,7 @@ def test_little_is_compiled_on_first_use_and_it_is_said_once(tmp_path):
 def test_settings_that_do_not_work_are_named(tmp_path, name, value, told):
     small.write(tmp_path / "g")
     env = {**os.environ, name: value, "PYTHONPATH": str(Path(snaps.__file__).parents[1])}
-    command = [sys.executable, "-m", "snaps.cli", "predict", "g", "--out", "sets.csv"]
+    command = [sys.executable, "-m", "snaps", "predict", "g", "--out", "sets.csv"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=env, cwd=tmp_path
     )

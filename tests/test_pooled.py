@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.optimize import check_grad
+from scipy.optimize import approx_fprime, minimize
 from scipy.special import softmax
 
 import snaps
@@ -286,16 +286,36 @@ def test_several_labellings_spread_as_each_would_alone():
 # ---- the fit -------------------------------------------------------------------------------------
 
 
-def test_gradient_is_exact():
+def test_gradient_and_hessian_are_exact():
     random = np.random.default_rng(1)
     stack, labels = random.normal(size=(3, 40, 4)), random.integers(0, 4, 40)
     point = random.normal(size=7)
-    wrong = check_grad(
-        lambda x: _logpool._loss(x, stack, labels)[0],
-        lambda x: _logpool._loss(x, stack, labels)[1],
-        point,
-    )
-    assert wrong < 1e-3
+
+    def derivatives(x):
+        return _logpool._derivatives(stack, _logpool._loss(x, stack, labels)[1], labels)
+
+    gradient, hessian = derivatives(point)
+    loss = approx_fprime(point, lambda x: _logpool._loss(x, stack, labels)[0], 1e-7)
+    np.testing.assert_allclose(gradient, loss, atol=1e-4)
+    change = approx_fprime(point, lambda x: derivatives(x)[0], 1e-7)
+    np.testing.assert_allclose(hessian, change, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+def test_fit_ends_where_a_general_minimiser_ends(scale):
+    """Where whole steps of Newton's method would go too far, too: rows of a hundredfold size."""
+    random = np.random.default_rng(5)
+    stack, labels = scale * random.normal(size=(3, 60, 4)), random.integers(0, 4, 60)
+    stack[0, np.arange(60), labels] += 2.0 * scale
+    centre, pull = np.r_[np.full(3, 1 / 3), np.zeros(4)], np.r_[np.full(3, 10.0), np.full(4, 5.0)]
+
+    def objective(x):
+        return _logpool._loss(x, stack, labels)[0] + 0.5 * pull @ (x - centre) ** 2
+
+    found = _logpool._minimise(stack, labels, 5.0)
+    other = minimize(objective, centre, method="BFGS", options={"gtol": 1e-6})
+    assert objective(found) <= other.fun + 1e-9
+    np.testing.assert_allclose(found, other.x, atol=1e-3)
 
 
 def test_fit_is_at_its_minimum_and_finds_the_part_that_tells():

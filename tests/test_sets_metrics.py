@@ -681,3 +681,10 @@ def test_splits_name_classes_with_too_few_calibration_nodes():
     with pytest.warns(snaps.errors.SnapsWarning, match=told):
         out = snaps.evaluate_splits(method, None, probs, labels, np.arange(len(labels)), 80, 5)
     assert np.isinf(out["threshold"][:, 1]).all() and np.isfinite(out["threshold"][:, 0]).all()
+
+
+def test_sets_of_more_than_a_thousand_labels_count_too():
+    mask = np.zeros((4, 1500), bool)
+    mask[0, 0] = mask[1, 1] = mask[2, :1200] = mask[3, :1400] = True
+    sets = snaps.PredictionSets(mask)
+    assert snaps.metrics.sscv(sets, [0, 1, 1300, 1450], alpha=0.1) == pytest.approx(0.9)

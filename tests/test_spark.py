@@ -699,7 +699,7 @@ def test_logits_that_no_mini_batch_filled_are_noticed(spark, folder):
 def test_the_command_writes_the_same_sets(spark, folder, tmp_path, monkeypatch, capsys):
     from snaps.cli import main
 
-    common = [sys.executable, "-m", "snaps.cli", "predict", str(folder), "--alpha", "0.1"]
+    common = [sys.executable, "-m", "snaps", "predict", str(folder), "--alpha", "0.1"]
     common += ["--candidates", "90", "--out"]
     one, other = tmp_path / "local.parquet", tmp_path / "a [1] of 100%" / "spark.parquet"
     other.parent.mkdir()
@@ -756,7 +756,7 @@ def in_session(leader):
 def test_a_command_that_is_interrupted_ends_quietly(folder, tmp_path, while_there_is, number, code):
     """It left a trace of py4j; and, while Java started, a Java that ran on."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
-    command = [sys.executable, "-m", "snaps.cli", "predict", str(folder), "--alpha", "0.1"]
+    command = [sys.executable, "-m", "snaps", "predict", str(folder), "--alpha", "0.1"]
     command += ["--engine", "spark", "--master", "local[1]", "--out", str(tmp_path / "s.parquet")]
     (tmp_path / "s.parquet").write_text("an older file stays")
     with open(tmp_path / "told", "w") as told:

@@ -556,7 +556,7 @@ def test_an_error_of_one_piece_ends_the_others(tmp_path):
 def test_a_working_directory_that_is_gone(tmp_path):
     """Torch would end the process there."""
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
-    command = ["sh", "-c", script, "sh", sys.executable, "-m", "snaps.cli", "reproduce", "table1"]
+    command = ["sh", "-c", script, "sh", sys.executable, "-m", "snaps", "reproduce", "table1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     gone = "snaps: error: the working directory must exist, got one that was deleted\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", gone)

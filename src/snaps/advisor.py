@@ -40,13 +40,18 @@ Row = dict[str, Any]
 NUMBERS = {
     "size": "mean size",
     "singleton_hit": "single true labels",
-    "class_gap": "mean coverage gap of classes",
-    "sscv": "worst coverage gap over set sizes",
+    "worst_class": "coverage of the worst class",
+    "worst_size": "coverage of the worst set size",
 }
 GOALS = dict(zip(("smallest", "singletons", "classes", "sizes"), NUMBERS, strict=True))
+BALANCE = ("worst_class", "worst_size")
 DEFAULT = "Pooled"  # recommended unless another method is better beyond noise
 ERRORS = 2.0  # standard errors on either side: a difference within is noise
 MOST_TIMES = 2.0  # sets this many times larger than the smallest count as near full
+CLOSE = 0.02  # the worst class or size may be so far below 1 - alpha, or below the best method's
+FEWEST_OF_CLASS = 5  # tuning nodes of a class that is judged
+LEAST_SHARE = 0.05  # of nodes with sets of a size that is judged
+EXACT_SIZES = 10  # larger sets are judged together
 FOLDS = 5  # ten are no better, at twice the cost
 HALVES = 60  # random halves of the tuning nodes, for standard errors
 QUANTILES = 20  # of a threshold, over draws of calibration nodes
@@ -67,8 +72,7 @@ class Advice:
         Why, and what the goal costs compared with the smallest sets (empty if nothing).
     rows : list of dict
         What to expect of each method, the recommended one first: its numbers, each with the ends of
-        its interval (`size`, `size_low`, `size_high`), and whether its sets are near full. Coverage
-        gaps are those on half of the tuning nodes, where chance adds to them for all methods alike.
+        its interval (`size`, `size_low`, `size_high`), and whether its sets are near full.
     comparison : Comparison
     """
 
@@ -116,10 +120,13 @@ def advise(
 ) -> Advice:
     """Recommend a method for your number of calibration nodes, from the tuning nodes alone.
 
-    By cross-validation: five fits of every method, seconds on ten thousand nodes. The best at the
-    goal is recommended, but `Pooled`, the default, if it is behind by no more than noise (two
-    standard errors of the difference). A method with near-full sets, above half-way from one label
-    to all of them or above twice the smallest method's, is not recommended for its balance.
+    By cross-validation: five fits of every method, seconds on ten thousand nodes. For the smallest
+    sets and the most single labels the best is recommended, but `Pooled`, the default, if it is
+    behind by no more than noise (two standard errors of the difference). For classes and sizes it
+    is the method with the smallest sets whose worst class or size reaches a coverage of 1 - alpha,
+    or else that of the best method, less 0.02. A method with near-full sets, above half-way from
+    one label to all of them or above twice the smallest method's, is not recommended for its
+    balance.
 
     Parameters
     ----------
@@ -128,14 +135,15 @@ def advise(
         The labelled nodes that the method will be tuned on, drawn like calibration and test nodes
         and none of them. A few hundred are needed to distinguish methods.
     goal : "smallest", "singletons", "classes" or "sizes"
-        The smallest sets; the most sets that are exactly the true label; every class covered
-        alike; small and large sets covered alike.
+        The smallest sets; the most sets that are exactly the true label; the worst class covered;
+        sets of the worst size covered (an empty set never is).
     n_calib : int, optional
         How many calibration nodes you will have; by default as many as tuning nodes.
     alpha, k, seed : see `Pooled`
     methods : mapping of names to estimators, optional
-        What to compare; by default all methods of this library, some with class thresholds. Copies
-        with this `alpha` are compared, and one is returned; the estimators are left as they are.
+        What to compare; by default all methods of this library, some with class thresholds, one
+        with a least coverage of 1 - 2 alpha for every class. Copies with this `alpha` are compared,
+        and one is returned; the estimators are left as they are.
 
     Returns
     -------
@@ -177,10 +185,14 @@ def advise(
     for warning in {each.category: each for each in caught}.values():  # once for all folds
         warn(str(warning.message), warning.category)
     numbers = {
-        name: judge(levels[name], nodes, budget, level, method.class_conditional, seed)
-        for name, method in methods.items()
-    }
-    return Comparison(methods, numbers, nodes.keys, budget, inputs.num_classes).advice(goal)
+        name: judge(
+            levels[name], nodes, budget, level, method.class_conditional, seed,
+            method.promise.class_floor,
+        )
+        for name, method in checked.items()
+    }  # fmt: skip
+    comparison = Comparison(methods, numbers, nodes.keys, budget, inputs.num_classes, alpha)
+    return comparison.advice(goal)
 
 
 def _check_goal(goal: Any) -> None:
@@ -237,55 +249,114 @@ def _levels(scores: np.ndarray, count: int, by_class: bool) -> np.ndarray:
 
 
 def judge(
-    levels: np.ndarray, nodes: Labelled, n_calib: int, alpha: Fraction, by_class: bool, seed: int
-) -> np.ndarray:
+    levels: np.ndarray, nodes: Labelled, n_calib: int, alpha: Fraction, by_class: bool, seed: int,
+    floor: Fraction | None = None,
+) -> np.ndarray:  # fmt: skip
     """Simulate calibration with `n_calib` nodes, given held-out levels (m, K).
 
     Returns (1 + HALVES, 4): numbers of all nodes, then of random halves. These vary about the first
     row as that would among other draws of nodes.
     """
-    from scipy.special import betaincinv
-
     (m, num_classes), labels = levels.shape, nodes.labels
     own = levels[np.arange(m), labels]
-    cells, width = (labels, num_classes) if by_class else (np.zeros(m, np.int64), 1)
-    budgets = np.round(n_calib * np.bincount(cells, minlength=width) / m).astype(int)
+    none = np.zeros(m, np.int64)
+    counts = np.bincount(labels, minlength=num_classes)
 
     def thresholds(calib: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
-        """Quantiles (q, width) of the thresholds, if all nodes are like those of `calib`."""
-        limits = np.ones(quantiles.shape)  # the level that admits every label
-        for cell, n in enumerate(budgets):
-            rank, sample = exact_rank(n, alpha), np.sort(own[calib][cells[calib] == cell])
-            if rank <= n and len(sample):
-                # The share of nodes that a threshold covers has a beta distribution.
-                covered = betaincinv(rank, n + 1 - rank, quantiles[:, cell]) * (len(sample) + 1)
-                limits[:, cell] = np.interp(covered, np.arange(1, len(sample) + 1), sample)
-        return limits
+        """Quantiles (q, 1 or K) of the thresholds, if all nodes are like those of `calib`."""
+        mine, classes = own[calib], labels[calib]
+        budgets = np.round(n_calib * counts / m).astype(int)
+        if by_class:
+            return _limits(mine, classes, budgets, alpha, quantiles)
+        if floor is None:
+            return _limits(mine, none[calib], np.array([n_calib]), alpha, quantiles)
+        floors = _limits(mine, classes, budgets, 1 - floor, quantiles[:, 1:], without=0.0)
+        # What is within the floor of its class is in any set, as if its score were the lowest.
+        beyond = np.where(mine <= np.median(floors, axis=0)[classes], 0.0, mine)
+        limit = _limits(beyond, none[calib], np.array([n_calib]), alpha, quantiles[:, :1])
+        return np.maximum(limit, floors)
 
-    def size(calib: np.ndarray) -> float:  # a threshold is the share of labels that it admits
-        return float(thresholds(calib, evenly).mean() * num_classes)
+    def size(calib: np.ndarray) -> float:
+        limits = thresholds(calib, evenly)
+        if floor is None:  # a threshold is the share of labels that it admits
+            return float(limits.mean() * num_classes)
+        least = limits.min(axis=1)
+        more = [(levels <= high) & (levels > low) for high, low in zip(limits, least, strict=True)]
+        return float(least.mean() * num_classes + np.sum(more) / (QUANTILES * m))
 
+    width = num_classes if by_class else 1 if floor is None else 1 + num_classes
     evenly = np.repeat((np.arange(QUANTILES)[:, None] + 0.5) / QUANTILES, width, axis=1)
     draws = uniforms(seed, np.arange(HALVES, dtype=np.uint64), width)
     halves = np.empty((HALVES, len(NUMBERS)))
+    # Nodes and covered nodes of each class and of each set size, half by half.
+    seen = {key: np.zeros((2, HALVES, num_classes + 1)) for key in BALANCE}
     for half, calib in enumerate(draw_splits(seed, nodes.keys, m // 2, HALVES)):
         test = np.delete(np.arange(m), calib)
         sets = PredictionSets(levels[test] <= thresholds(calib, draws[[half]]), test, num_nodes=m)
-        gaps = [gap(sets, labels, float(alpha)) for gap in (metrics.class_gap, metrics.sscv)]
-        halves[half] = size(calib), metrics.singleton_hit(sets, labels), *gaps
+        hits = sets.mask[np.arange(len(test)), labels[test]]
+        sizes = np.minimum(sets.mask.sum(axis=1), EXACT_SIZES + 1)
+        for key, codes in zip(BALANCE, (labels[test], sizes), strict=True):
+            for which, weights in enumerate((None, hits)):
+                seen[key][which, half] = np.bincount(codes, weights, num_classes + 1)
+        halves[half, :2] = size(calib), metrics.singleton_hit(sets, labels)
     means = halves.mean(axis=0)
     means[0] = size(np.arange(m))
+    enough = {
+        "worst_class": np.append(counts, 0) >= FEWEST_OF_CLASS,
+        "worst_size": seen["worst_size"][0].sum(axis=0) >= LEAST_SHARE * HALVES * (m - m // 2),
+    }
+    for place, key in enumerate(BALANCE, 2):
+        counted, covered = seen[key]
+        means[place], halves[:, place] = _worst(counted, covered, enough[key])
     return np.vstack([means, halves])
+
+
+def _limits(
+    own: np.ndarray, cells: np.ndarray, budgets: np.ndarray, alpha: Fraction,
+    quantiles: np.ndarray, without: float = 1.0,
+) -> np.ndarray:  # fmt: skip
+    """Quantiles (q, cells) of the threshold of each cell, with these numbers of calibration nodes.
+
+    `own` are levels of nodes like those; a cell with too few has the level `without`: by default
+    the one that admits every label.
+    """
+    from scipy.special import betaincinv
+
+    limits = np.full(quantiles.shape, without)
+    for cell, n in enumerate(budgets):
+        rank, sample = exact_rank(n, alpha), np.sort(own[cells == cell])
+        if rank <= n and len(sample):
+            # The share of nodes that a threshold covers has a beta distribution.
+            covered = betaincinv(rank, n + 1 - rank, quantiles[:, cell]) * (len(sample) + 1)
+            limits[:, cell] = np.interp(covered, np.arange(1, len(sample) + 1), sample)
+    return limits
+
+
+def _worst(counts: np.ndarray, hits: np.ndarray, judged: np.ndarray) -> tuple[float, np.ndarray]:
+    """The least coverage of those judged, over all halves together, and its coverage half by half.
+
+    The least of each half would be low by chance, the more so the more there are.
+    """
+    totals = counts.sum(axis=0)
+    judged = np.flatnonzero(judged & (totals > 0))
+    if not judged.size:
+        return 1.0, np.ones(len(counts))
+    means = hits.sum(axis=0)[judged] / totals[judged]
+    worst, least = judged[np.argmin(means)], float(means.min())
+    each = np.full(len(counts), least)
+    np.divide(hits[:, worst], counts[:, worst], out=each, where=counts[:, worst] > 0)
+    return least, each
 
 
 class Comparison:
     """Methods, their numbers as `judge` returns them, and the keys of the tuning nodes."""
 
     def __init__(
-        self, methods: Methods, numbers: Numbers, keys: np.ndarray, n_calib: int, num_classes: int
-    ):
+        self, methods: Methods, numbers: Numbers, keys: np.ndarray, n_calib: int, num_classes: int,
+        alpha: float,
+    ):  # fmt: skip
         self.methods, self.numbers, self.keys = methods, numbers, keys
-        self.n_calib, self.num_classes = n_calib, num_classes
+        self.n_calib, self.num_classes, self.alpha = n_calib, num_classes, float(alpha)
         sizes = {name: float(table[0, 0]) for name, table in numbers.items()}
         self.smallest = min(sizes, key=sizes.__getitem__)
         self.most = min((1 + num_classes) / 2, MOST_TIMES * sizes[self.smallest])
@@ -297,7 +368,8 @@ class Comparison:
             for key, mean, error in zip(NUMBERS, table[0], errors, strict=True):
                 row[key] = float(mean)
                 row[f"{key}_low"] = max(float(mean - ERRORS * error), 0.0)
-                row[f"{key}_high"] = float(mean + ERRORS * error)
+                high = float(mean + ERRORS * error)
+                row[f"{key}_high"] = high if key == "size" else min(high, 1.0)
             row["near_full"] = name not in self.usable
 
     def difference(self, name: str, other: str, key: str) -> tuple[float, float]:
@@ -309,13 +381,19 @@ class Comparison:
         """The pick, then the others by a number, those with near-full sets last.
 
         The pick is the default, or else has the smallest sets, of those within noise of the best.
+        For balance it has the smallest sets of those that reach 1 - alpha, or the best, nearly.
         """
-        usable, sign = self.usable or list(self.methods), -1 if key == "singleton_hit" else 1
+        usable, sign = self.usable or list(self.methods), 1 if key == "size" else -1
         order = {name: (name not in usable, sign * row[key]) for name, row in self.rows.items()}
         best = min(order, key=order.__getitem__)
-        gaps = {name: self.difference(name, best, key) for name in usable}
-        close = [name for name, (by, noise) in gaps.items() if abs(by) <= noise]
-        pick = min(close, key=lambda name: (name != DEFAULT, self.rows[name]["size"]))
+        if key in BALANCE:
+            least = min(1 - self.alpha, self.rows[best][key]) - CLOSE
+            close = [name for name in usable if self.rows[name][key] >= least]
+            pick = min(close, key=lambda name: self.rows[name]["size"])
+        else:
+            gaps = {name: self.difference(name, best, key) for name in usable}
+            close = [name for name, (by, noise) in gaps.items() if abs(by) <= noise]
+            pick = min(close, key=lambda name: (name != DEFAULT, self.rows[name]["size"]))
         names = sorted(order, key=lambda name: (name != pick, order[name]))
         return [dict(self.rows[name]) for name in names]
 
@@ -340,12 +418,14 @@ class Comparison:
         )
         for other in rows[1:2]:
             by, noise = self.difference(other["method"], pick["method"], key)
-            ahead = by > 0 if key == "singleton_hit" else by < 0
-            preferred = "default is" if pick["method"] == DEFAULT else "smaller sets are"
+            ahead = by < 0 if key == "size" else by > 0
+            default = pick["method"] == DEFAULT and key not in BALANCE
+            preferred = "default is" if default else "smaller sets are"
+            near = "near enough" if key in BALANCE else "within noise"
             yield (
                 f"{other['method']} has {other[key]:.3f}, a difference of {by:+.3f} "
                 f"({by - noise:+.3f} to {by + noise:+.3f})"
-                + (": within noise" if ahead or abs(by) <= noise else "")
+                + (f": {near}" if ahead or (abs(by) <= noise and key not in BALANCE) else "")
                 + (f", so the {preferred} preferred." if ahead else ".")
             )
         full = [row for row in self.rows.values() if row["near_full"]]

@@ -346,7 +346,13 @@ def _check_parts(parts: Any) -> tuple[str, ...] | None:
 COMPARED = ("APS", "RAPS", "THR", "DAPS", "SNAPS", "SNAPS on THR", "Pooled")
 """Those that `snaps evaluate` compares."""
 
-CANDIDATES = (*COMPARED, "Pooled on APS", "APS, class thresholds", "Pooled, class thresholds")
+CANDIDATES = (
+    *COMPARED,
+    "Pooled on APS",
+    "APS, class thresholds",
+    "Pooled, class thresholds",
+    "Pooled, class floor",
+)
 """Those that `snaps.advise` recommends from."""
 
 
@@ -370,6 +376,9 @@ def all_methods(alpha: float = 0.05, *, k: int = 20, seed: int = 0) -> dict[str,
         "Pooled on APS": Pooled(alpha, score=APS(), k=k, seed=seed),
         "APS, class thresholds": SplitConformal(alpha, class_conditional=True, seed=seed),
         "Pooled, class thresholds": Pooled(alpha, k=k, class_conditional=True, seed=seed),
+        "Pooled, class floor": Pooled(
+            alpha, k=k, class_floor=max(1 - 2 * alpha, 0.0) or None, seed=seed
+        ),
     }
 
 

@@ -128,7 +128,7 @@ SIGNATURES = {
     "metrics.singleton_hit": "(sets, labels)",
     "metrics.empty": "(sets, labels=None)",
     "metrics.sscv": "(sets, labels, alpha, "
-    "strata=((0, 1), (2, 3), (4, 10), (11, 100), (101, 1000)))",
+    "strata=((0, 1), (2, 3), (4, 10), (11, 100), (101, inf)))",
     "metrics.class_coverage": "(sets, labels)",
     "metrics.class_gap": "(sets, labels, alpha)",
     "metrics.group_coverage": "(sets, labels, groups)",
@@ -337,7 +337,7 @@ def test_advice(given):
     methods = {"APS": snaps.SplitConformal(0.2), "THR": snaps.SplitConformal(score=snaps.THR())}
     advice = snaps.advise(*about, alpha=0.2, methods=methods)
     assert has(advice, "goal", "name", "runner_up", "method", "reason", "cost", "rows")
-    numbers = ("size", "singleton_hit", "class_gap", "sscv")
+    numbers = ("size", "singleton_hit", "worst_class", "worst_size")
     spans = [f"{number}{end}" for number in numbers for end in ("", "_low", "_high")]
     assert list(advice.rows[0]) == ["method", *spans, "near_full"]
     assert advice.for_goal("sizes").goal == "sizes"

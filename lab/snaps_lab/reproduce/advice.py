@@ -16,7 +16,16 @@ import numpy as np
 
 from snaps import metrics
 from snaps._checks import check_alpha
-from snaps.advisor import GOALS, Advice, advise
+from snaps.advisor import (
+    BALANCE,
+    EXACT_SIZES,
+    FEWEST_OF_CLASS,
+    GOALS,
+    LEAST_SHARE,
+    NUMBERS,
+    Advice,
+    advise,
+)
 from snaps.conformal.calibration import Calibration
 from snaps.errors import SnapsWarning
 from snaps.estimators import CANDIDATES, methods
@@ -142,22 +151,35 @@ def _truth(method: Estimator, inputs: Inputs, roles: Roles, plan: Plan) -> dict[
     alpha = check_alpha(method.alpha)
     ((fitted, pool, n_calib, _),) = fit_levels(method_of(method), inputs, roles, plan, [alpha])
     scores = inputs.score(fitted, inputs.positions(pool.keys))
+    promise = method_of(method).promise
+    seen = {key: np.zeros((2, inputs.num_classes + 1)) for key in BALANCE}
     trials = []
     for calib in draw_splits(plan.seed, pool.keys, n_calib, plan.n_splits):
         test = np.delete(np.arange(len(pool)), calib)
         own, labels = scores[calib, pool.labels[calib]], pool.labels[calib]
         by_class = method.class_conditional
-        calibration = Calibration(own, labels, inputs.num_classes, by_class=by_class)
-        sets = PredictionSets(calibration.contains(scores[test], alpha), test, num_nodes=len(pool))
-        trials.append(
-            {
-                "size": metrics.size(sets),
-                "singleton_hit": metrics.singleton_hit(sets, pool.labels),
-                "class_gap": metrics.class_gap(sets, pool.labels, float(alpha)),
-                "sscv": metrics.sscv(sets, pool.labels, float(alpha)),
-            }
+        calibration = Calibration(
+            own, labels, inputs.num_classes, by_class=by_class, promise=promise
         )
-    return {key: float(np.mean([trial[key] for trial in trials])) for key in trials[0]}
+        sets = PredictionSets(calibration.contains(scores[test], alpha), test, num_nodes=len(pool))
+        trials.append((metrics.size(sets), metrics.singleton_hit(sets, pool.labels)))
+        truth = pool.labels[test]
+        hits = sets.mask[np.arange(len(test)), truth]
+        sizes = np.minimum(sets.mask.sum(axis=1), EXACT_SIZES + 1)
+        for key, codes in zip(BALANCE, (truth, sizes), strict=True):
+            seen[key][0] += np.bincount(codes, minlength=inputs.num_classes + 1)
+            seen[key][1] += np.bincount(codes, hits, inputs.num_classes + 1)
+    size, single = np.mean(trials, axis=0).tolist()
+    counts = np.bincount(pool.labels, minlength=inputs.num_classes + 1)
+    judged = {
+        "worst_class": counts >= FEWEST_OF_CLASS,
+        "worst_size": seen["worst_size"][0] >= LEAST_SHARE * seen["worst_size"][0].sum(),
+    }
+    least = {
+        key: float((hits[judged[key]] / totals[judged[key]]).min())
+        for key, (totals, hits) in seen.items()
+    }
+    return {"size": size, "singleton_hit": single} | least
 
 
 def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:
@@ -232,7 +254,9 @@ def layout(result: Result) -> tuple[list[str], Cells]:
     """A row a trial."""
     header = [
         "model", "alpha", "dataset", "tuning", "calibration", "recommended", "expected",
-        "true size", "best", "its size", "off", "off without Pooled", "for classes", "for sizes",
+        "true size", "best", "its size", "off", "off without Pooled",
+        "for classes: worst class, with the smallest sets",
+        "for sizes: worst size, with the smallest sets",
     ]  # fmt: skip
     rows = [
         [
@@ -248,8 +272,11 @@ def layout(result: Result) -> tuple[list[str], Cells]:
             f"{row['best_size']:.3f}",
             f"{row['off']:+.1%}",
             f"{row['plain_off']:+.1%}",
-            f"{row['classes_pick']} ({row['classes_size_off']:+.0%})",
-            f"{row['sizes_pick']} ({row['sizes_size_off']:+.0%})",
+            *(
+                f"{row[f'{goal}_pick']} ({row[f'{goal}_size_off']:+.0%}): "
+                f"{row[f'{goal}_number']:.3f}, {row[f'{goal}_of_smallest']:.3f}"
+                for goal in ("classes", "sizes")
+            ),
         ]
         for row in result["rows"]
     ]
@@ -286,6 +313,6 @@ def remarks(result: Result) -> list[str]:
         )
         lines.append(
             f"Goal {goal}: sets {off.mean():.1%} larger than the smallest on average, at worst "
-            f"{off.max():.0%}; {key} {mine:.3f}, of the smallest sets {least:.3f}"
+            f"{off.max():.0%}; {NUMBERS[key]} {mine:.3f}, with the smallest sets {least:.3f}"
         )
     return lines

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._kernels.compiling import helper, loop
-from snaps._kernels.prefetching import prefetch
+from snaps._kernels.compiling import helper, loop, prefetch
 from snaps._runtime.memory import pieces
 from snaps._runtime.threads import in_shares
 
 _SHARE = 100_000  # numbers added up that are worth a thread
-_SMALL = (
-    2**21
-)  # numbers that are all taken in double precision: one loop to compile in place of four
+# Up to so many numbers all are taken in double precision: one loop to compile in place of four.
+_SMALL = 2**21
 _AHEAD = 16  # neighbours whose rows are asked for before their turn
 _LINE = 64  # bytes that memory hands out at once
 # Exact sums have two parts, multiples of these. Up to a sum of 2^25 nothing is rounded away.

@@ -15,7 +15,11 @@ from snaps.errors import SnapsError, warn
 
 try:
     import numba
-    from numba import njit
+    from llvmlite import ir
+    from numba import njit, types
+    from numba.core import cgutils
+    from numba.core.runtime.nrt import rtsys
+    from numba.extending import intrinsic
 except ValueError as error:
     given = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name[:6] == "NUMBA_"]
     raise SnapsError(
@@ -27,12 +31,14 @@ if getattr(numba.config, "DISABLE_JIT", False):
         f"got {os.environ.get('NUMBA_DISABLE_JIT')}: loops must be compiled"
     )
 
-__all__ = ["helper", "loop", "njit", "numba"]
+__all__ = ["helper", "loop", "njit", "numba", "prefetch"]
 
 _told: list[str] = []
 _announced: list[bool] = []
 # An entry for C, which is not used, would take a tenth of the time to compile.
 _PLAIN: Any = {"nogil": True, "no_cfunc_wrapper": True}
+_BYTE, _NUMBER = ir.IntType(8).as_pointer(), ir.IntType(32)
+_KIND = ir.FunctionType(ir.VoidType(), [_BYTE, _NUMBER, _NUMBER, _NUMBER])
 
 
 def loop(function: Callable[..., Any], **options: Any) -> Any:
@@ -53,6 +59,21 @@ def helper(function: Callable[..., Any]) -> Any:
     return loop(function, no_cpython_wrapper=True)
 
 
+@intrinsic
+def prefetch(typing: Any, array: Any, place: Any) -> Any:
+    """Ask for the line of memory around a place of a flat array; nothing is read or changed."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        held = context.make_array(signature.args[0])(context, builder, values[0])
+        address = builder.bitcast(builder.gep(held.data, [values[1]]), _BYTE)
+        function = cgutils.get_or_insert_function(builder.module, _KIND, "llvm.prefetch.p0i8")
+        read, stay, data = _NUMBER(0), _NUMBER(3), _NUMBER(1)
+        builder.call(function, [address, read, stay, data])
+        return context.get_dummy_value()
+
+    return types.void(array, place), generate
+
+
 class _Forgiving:
     """Numba's cache of one loop, whose failures are no failures of the loop."""
 
@@ -62,7 +83,11 @@ class _Forgiving:
     def load_overload(self, signature: Any, context: Any) -> Any:
         kept = None
         try:
-            kept = self._cache.load_overload(signature, context)
+            # load_overload first loads all that compiling needs, half a second; kept code needs
+            # the runtime alone.
+            rtsys.initialize(context)
+            load = getattr(self._cache, "_load_overload", self._cache.load_overload)
+            kept = load(signature, context)
         except Exception as error:  # unpickling raises whatever flipped bits suggest
             _tell(error)
         if kept is None:

@@ -7,10 +7,12 @@ do and may be. Small work is done without any.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -79,12 +81,9 @@ def single_products() -> Iterator[None]:
     Most libraries have one limit for the whole process: the first block to begin, in any thread,
     remembers what it was, and the last to end puts it back.
     """
-    from threadpoolctl import ThreadpoolController
-
     with _lock:
         if not _inside:
-            libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-            _usual[:] = [(library, library.num_threads) for library in libraries]
+            _usual[:] = [(library, library.num_threads) for library in _libraries(len(sys.modules))]
         _inside.append(None)
         _allow_one()
     try:
@@ -94,6 +93,14 @@ def single_products() -> Iterator[None]:
             _inside.pop()
             if not _inside:
                 _allow(_usual)
+
+
+@lru_cache(1)
+def _libraries(_modules: int) -> list[Any]:
+    """The BLAS libraries of the process; looked for again once more modules are imported."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 def _allow(threads: list[tuple[Any, int]]) -> None:

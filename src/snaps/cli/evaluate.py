@@ -92,7 +92,8 @@ def evaluate(
     common = {"similarity": similarity, "logits": source.logits, "classes": names, "seed": seed}
     if goal is not None:
         advice = _advice(data, goal.value, alphas[0], calib, k=asked["k"], **common)
-        compared.setdefault(advice.name, all_methods(k=asked["k"], seed=seed)[advice.name])
+        offered = all_methods(alphas[0], k=asked["k"], seed=seed)
+        compared.setdefault(advice.name, offered[advice.name])
     rows: list[dict[str, Any]] = []
     with track(True, "Evaluating", len(compared)) as advance:
         for name, method in compared.items():

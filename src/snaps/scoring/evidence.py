@@ -80,3 +80,10 @@ class Evidence(Labelled):
         ids = np.concatenate([self.ids, other.ids])
         labels = np.concatenate([self.labels, other.labels])
         return Evidence(ids[order], keys[order], labels[order])
+
+
+def check_evidence(*nodes: object) -> None:
+    """The wall at run time: what is no evidence does not come through."""
+    for each in nodes:
+        if type(each) is not Evidence:
+            raise TypeError(f"a scorer may see Evidence alone, got {type(each).__name__}")

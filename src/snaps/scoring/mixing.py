@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks.evidence import check_evidence
 from snaps._runtime.progress import stage
 from snaps._runtime.randomness import RESAMPLE_STREAM, hashes, uniforms
 from snaps.conformal.rank import exact_rank
 from snaps.scores import Score, warn_untuned
-from snaps.scoring.evidence import Evidence, Keys
+from snaps.scoring.evidence import Evidence, Keys, check_evidence
 from snaps.scoring.parts import Array, Engine, Links, Mean, Own, Part, Probs, Similar
 
 _STEPS = 20  # weights move in steps of 1/20 = 0.05

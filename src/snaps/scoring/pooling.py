@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import calm
-from snaps._checks.evidence import check_evidence
 from snaps._runtime.progress import stage
 from snaps.conformal.rank import enough
 from snaps.errors import SnapsError, warn
 from snaps.scores import Score, score_table, warn_untuned
-from snaps.scoring.evidence import Evidence, Keys
+from snaps.scoring.evidence import Evidence, Keys, check_evidence
 from snaps.scoring.logpool import fit_pool
 from snaps.scoring.parts import (
     Array,

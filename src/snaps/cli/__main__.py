@@ -1,5 +1,0 @@
-"""`python -m snaps.cli`: the same as the command `snaps`."""
-
-from snaps.cli import main
-
-main()
