@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
-from snaps.conformal.watching import Watch
 
 if TYPE_CHECKING:
+    from snaps.conformal.watching import Watch
     from snaps.predictor.estimator import Estimator
 
 
@@ -62,6 +62,7 @@ def report(
 def _watched(estimator: Estimator, model: Path, labels: Any) -> Watch | None:
     """What 'snaps watch' has counted next to a model, if it is of this calibration."""
     from snaps.cli._show import remark
+    from snaps.conformal.watching import Watch
     from snaps.errors import SnapsError
 
     state = model.with_name(f"{model.name}.watch.json")
