@@ -288,6 +288,18 @@ def test_a_promise_that_was_not_kept(tmp_path):
     assert "Do not rely on the guarantee here." in page.text
 
 
+def test_no_verdict_where_no_distribution_is_known(tmp_path, monkeypatch):
+    from snaps.predictor.evaluation import compare_with_truth
+
+    def unknown(*given):
+        told = compare_with_truth(*given)
+        return type(told)(told | {"coverage_interval": None, "inside": None, "coverage": 0.85})
+
+    monkeypatch.setattr("snaps.report.compare_with_truth", unknown)
+    text = write(calibrate(snaps.SplitConformal(0.1)), tmp_path, made().labels, TEST).text
+    assert "Not judged: 90 % promised, 85 % observed." in text and "Open: how far" in text
+
+
 def test_a_class_that_was_not_kept_is_named(tmp_path):
     case = made()
     names = np.array(["art", "biology", "law"])

@@ -247,9 +247,14 @@ def gather(subject: Subject) -> Facts:
         classes = truth[compared]
         covered = mask[compared, classes]
     rates = isinstance(predictor.level, tuple) and len(set(predictor.level)) > 1
+    unknown = (
+        evaluation is not None
+        and calibration.kind == "calibration"
+        and evaluation["coverage_interval"] is None
+    )
     sets = _Sets(
         mask[compared].sum(axis=1), covered, len(calibration), subject.alpha,
-        None if rates else float(1 - subject.alpha),
+        None if rates else float(1 - subject.alpha), not (rates or unknown),
     )  # fmt: skip
     if calibration.by_class:
         class_counts = np.bincount(calibration.labels, minlength=inputs.num_classes)
@@ -305,7 +310,7 @@ def gather(subject: Subject) -> Facts:
 def _coverage_curve(subject: Subject) -> CoverageCurve | None:
     """The coverage distribution around the promised and the observed coverage."""
     evaluation, calibration = subject.evaluation, subject.predictor.calibration
-    if evaluation is None or calibration.kind != "calibration":
+    if evaluation is None or evaluation["coverage_interval"] is None:
         return None
     n = evaluation["n"]
     density = rank_pmf(len(calibration), n, calibration.rank(subject.alpha, n))
@@ -359,6 +364,7 @@ class _Sets:
     n_calib: int
     alpha: Fraction
     promised: float | None  # None: each class has its own
+    exact: bool  # whether the distribution of the coverage of all nodes is known
 
     def by(
         self,
@@ -384,7 +390,7 @@ class _Sets:
                 alpha = self.alpha
                 if n_calib is not None and own is not None:  # a threshold of its own
                     alpha = 1 - Fraction(str(own))
-                if self.promised is not None or n_calib is not None:
+                if self.exact or n_calib is not None:
                     calibrated = self.n_calib if n_calib is None else int(n_calib[i])
                     low, high = _interval(calibrated, n, alpha)
                     slice = replace(slice, low=low, high=high)

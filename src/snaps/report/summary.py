@@ -22,7 +22,8 @@ _LEVEL = 0.99  # all promises together are found kept so often if they hold
 class PromiseRow:
     """A promise about n nodes, and what was observed.
 
-    `low` is the coverage that chance may leave them with; None where no distribution is known.
+    `low` is the coverage that chance may leave them with: the promised one where this draw was
+    promised it, and None where no distribution is known.
     """
 
     what: str  # "all", "class" or "group"
@@ -34,12 +35,17 @@ class PromiseRow:
 
     @property
     def status(self) -> str:
-        """Whether it was "kept", kept within "chance", "broken", or made at all ("none")."""
+        """Whether it was "kept", kept within "chance", "broken", or made at all ("none").
+
+        It is "open" where nothing says how far chance alone leaves the coverage below.
+        """
         if self.promised is None:
             return "none"
         if self.observed >= self.promised:
             return "kept"
-        return "broken" if self.low is None or self.observed < self.low else "chance"
+        if self.low is None:
+            return "open"
+        return "broken" if self.observed < self.low else "chance"
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,11 @@ class Summary:
     def broken(self) -> list[PromiseRow]:
         """The promises that were not kept."""
         return [row for row in self.promises if row.status == "broken"]
+
+    @property
+    def open(self) -> bool:
+        """Whether it cannot be said if all promises were kept."""
+        return any(row.status == "open" for row in self.promises)
 
     @property
     def cells(self) -> list[PromiseRow]:
@@ -119,9 +130,9 @@ def _promises(subject: Subject) -> list[PromiseRow]:
     if calibration.kind == "calibration":
         interval = evaluation["coverage_interval"]
         promised, n = float(1 - subject.alpha), evaluation["n"]
-        if evaluation["confidence"] is not None:  # of this draw, not on average
-            interval = None
         low = None if interval is None else interval[0]
+        if evaluation["confidence"] is not None:  # of this draw, not on average
+            low = promised
         rows.append(PromiseRow("all", "all nodes", promised, evaluation["coverage"], n, low))
     rows += [row for what in ("group", "class") for row in _cells(subject, what)]
     return rows
