@@ -94,7 +94,8 @@ SIGNATURES = {
             "explain": "(self, node)",
             "exchangeability": "(self, nodes=None)",
             "watch": "(self, labels, nodes, *, state=None, alarm=0.01)",
-            "report": "(self, path, labels=None, nodes=None, *, show=None, title='')",
+            "report": "(self, path, labels=None, nodes=None, *, show=None, title='', "
+            "source='', watch=None)",
             "save": "(self, path, data=True)",
             "get_params": "(self, deep=True)",
             "set_params": "(self, **parameters)",
