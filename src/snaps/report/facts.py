@@ -288,7 +288,7 @@ def gather(subject: Subject) -> Facts:
         num_features=0 if graph.features is None else graph.features.shape[1],
         num_classes=inputs.num_classes,
         n_calib=len(calibration),
-        n_effective=predictor.effective_labels if uneven else None,
+        n_effective=None if calibration.odds is None else predictor.effective_labels,
         n_tune=predictor.num_tuned,
         n_known=len(roles.known),
         n_nodes=len(nodes),
