@@ -33,8 +33,8 @@ COMMANDS = {
     f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "calibrate": "FOLDER --out! --alpha= --method= --score= --k= --weights= "
     f"--class-conditional --data --seed= {_SEARCH} {_INPUT} {_PROMISE}",
-    "evaluate": "FOLDER --splits/--n-splits=100 --alpha=... --calib/--n-calib= --goal= --chances= --k= "
-    f"--classes= --weighted --logits --seed= --json {_SEARCH}",
+    "evaluate": "FOLDER --splits/--n-splits=100 --alpha=... --calib/--n-calib= --goal= --k= "
+    f"--chances= --classes= --weighted --logits --seed= --json {_SEARCH}",
     "report": "FOLDER --out! --show=... --alpha= --with= --method= --score= --k= --weights= "
     f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "plan": "--alpha=0.05 --within=0.01 --nodes= --confidence=0.9 --plot= --json",
