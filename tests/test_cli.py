@@ -118,7 +118,9 @@ def test_demo_as_a_program(tmp_path):
         *(f"d/graph/{name}" for name in graph),
     }
     assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert "Next: snaps predict d/graph --alpha 0.05 --out sets.parquet" in done.stdout
+    assert (
+        "Next: snaps predict d/graph --method pooled --alpha 0.05 --out sets.parquet" in done.stdout
+    )
 
 
 def test_bad_input_as_a_program(here):
@@ -623,7 +625,7 @@ def test_the_pool_of_evaluate(here, run):
 def test_sets_of_the_demo_say_how_they_were_made(here, run):
     run("demo", "--nodes", 200, "--out", "d", "--seed", 3)
     made = pq.read_schema(here / "d" / "sets.parquet").metadata
-    assert made[b"snaps.method"] == b"SNAPS" and made[b"snaps.seed"] == b"3"
+    assert made[b"snaps.method"] == b"Pooled" and made[b"snaps.seed"] == b"3"
     assert made[b"snaps.version"] == snaps.__version__.encode()
 
 
@@ -634,7 +636,8 @@ def test_demo(here, run):
     methods = ["APS", "RAPS", "DAPS", "SNAPS", "Pooled"]
     assert [row["method"] for row in report["results"]] == methods
     assert all(abs(row["coverage"] - 0.9) < 0.05 for row in report["results"])
-    assert run("predict", "d/graph", "--alpha", 0.1, "--out", "again.parquet")[0] == 0
+    again = ["--method", "pooled", "--alpha", 0.1, "--out", "again.parquet"]
+    assert run("predict", "d/graph", *again)[0] == 0
     assert read_sets("again.parquet") == read_sets("d/sets.parquet")
 
 

@@ -506,9 +506,11 @@ def test_predicting_nodes_that_were_used_is_noted(used):
 
 def test_the_headings_of_pooled_stand_apart():
     text = str(small.calibrated(snaps.Pooled(0.2, k=5), known_nodes=[40, 41]).explain(50))
-    _, head, _, *rows = text.splitlines()
-    assert head.split() == ["label", *snaps.scoring.pooling.PARTS, "mixed", "threshold", "in"]
-    ends = [head.index(f" {name} ") + len(name) + 1 for name in snaps.scoring.pooling.PARTS]
+    _, head, *rows = text.splitlines()
+    names = head.split()
+    assert names[0] == "label" and names[-4:] == ["probability", "score", "threshold", "in"]
+    assert set(names[1:-4]) <= {*snaps.scoring.pooling.PARTS, "classes", "others"}
+    ends = [head.index(f" {name} ") + len(name) + 1 for name in names[1:-1]]
     for row in rows[:3]:  # numbers end where their heading ends
         assert all(row[end - 1].isdigit() and row[end] == " " for end in ends)
 

@@ -145,7 +145,9 @@ def test_the_demo(driver, tmp_path):
     with pytest.raises(SystemExit):
         main(["demo", "--nodes", "600", "--out", str(tmp_path / "demo"), "--json"])
     data = snaps.folder.read_folder(tmp_path / "demo" / "graph")
-    cp = snaps.SNAPS(0.05).calibrate(data.graph, data.probs, data.labels, data.nodes("calib"))
+    cp = snaps.Pooled(0.05).calibrate(
+        data.graph, data.probs, data.labels, data.nodes("calib"), known_nodes=data.nodes("train")
+    )
     told = cp.evaluate(data.labels, data.nodes("test"))
     check_opens(driver, tmp_path / "demo" / "report.html", told)
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from snaps._checks import check_flag, check_level, check_seed, check_share, plainly, shown
+from snaps._tables import html_table
 from snaps.conformal.calibration import Promise
 from snaps.conformal.watching import Watch
 from snaps.errors import NotCalibratedError, SnapsError, warn
@@ -92,6 +93,7 @@ class Estimator:
         classes: Any = None,
         group_floor: float | None = None,
         missing_labels: int = 0,
+        chances: Any = None,
     ) -> Self:
         """Score every node and set the threshold on the calibration nodes.
 
@@ -129,6 +131,12 @@ class Estimator:
         missing_labels : int
             How many other calibration nodes were drawn whose labels are missing. They count as not
             covered, which keeps the guarantee, whichever they are.
+        chances : array (n,), Series, mapping from id, or "edges"; optional
+            The chance with which each node was drawn for `nodes`, by itself, where these differ;
+            needed for calibration nodes (above 0) and nodes to predict (between 0 and 1). Each
+            node then has its own threshold, and the guarantee is about the nodes that were not
+            drawn. "edges": proportional to degree, as if ends of random edges were drawn.
+            Estimated chances carry no guarantee.
 
         Notes
         -----
@@ -151,7 +159,7 @@ class Estimator:
         return self._calibrate(
             graph, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
             tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups, group_floor=group_floor,
-            missing_labels=missing_labels,
+            missing_labels=missing_labels, chances=chances,
         )  # fmt: skip
 
     def _calibrate(self, graph: Any, probs: Any, labels: Any, nodes: Any, **given: Any) -> Self:
@@ -181,6 +189,7 @@ class Estimator:
         refit: bool = True,
         missing: Literal["error", "drop"] = "error",
         threshold: Literal["set", "keep"] = "set",
+        chances: Any = None,
     ) -> Self:
         """Continue on a graph that has grown, or with new probabilities.
 
@@ -192,7 +201,7 @@ class Estimator:
 
         Parameters
         ----------
-        graph, probs, similarity, logits, groups : see `calibrate`
+        graph, probs, similarity, logits, groups, chances : see `calibrate`
             Of the new graph. A graph without ids numbers its nodes, so new ones must come last.
             Raises SnapsError if features and probabilities show other nodes under the old ids.
         labels : array (n,), optional
@@ -224,6 +233,7 @@ class Estimator:
         return self._recalibrate(
             self._predictor(), graph, probs, labels, nodes, similarity, logits,
             groups=groups, classes=classes, refit=refit, missing=missing, threshold=threshold,
+            chances=chances,
         )  # fmt: skip
 
     def _recalibrate(self, old: Predictor, *given: Any, **options: Any) -> Self:
@@ -390,10 +400,11 @@ class Estimator:
             A dict, fit for JSON, that prints as a table: coverage, size, size_nonempty,
             singleton_hit, empty, n, threshold, n_calib, n_tune, class_coverage, group_coverage;
             coverage_interval (where coverage falls with probability 0.99 for nodes of the same
-            pool; None with class or group thresholds) and inside; tied (share of calibration
-            scores that tie) and upper_binds (False if scores tie at the threshold: coverage may
-            then exceed the interval); class_promise, group_promise and confidence (what is promised
-            beyond the average). Infinite and missing values are None.
+            pool; None with class or group thresholds, or chances) and inside; tied (share of
+            calibration scores that tie) and upper_binds (False if scores tie at the threshold:
+            coverage may then exceed the interval); class_promise, group_promise and confidence
+            (what is promised beyond the average); with chances n_effective, and no threshold, as it
+            differs between nodes. Infinite and missing values are None.
 
         Examples
         --------
@@ -550,7 +561,8 @@ class Estimator:
 
     threshold_ = _fact(
         lambda cp, p: p.at(cp.alpha, quiet=True).threshold(),
-        "The largest score that is still in; one per class, group, or both where asked for.",
+        "The largest score that is still in; one per class, group, or both where asked for; one "
+        "per node with unequal chances.",
     )
     promises_ = _fact(
         lambda _, p: p.shown_promise(),
@@ -596,6 +608,10 @@ class Estimator:
     )
     missing_labels_ = _fact(
         lambda _, p: p.roles.missing, "How many calibration nodes count as not covered."
+    )
+    effective_labels_ = _fact(
+        lambda _, p: p.effective_labels,
+        "How many evenly drawn labels say as much as those drawn with `chances`; None without.",
     )
     calib_scores_ = _fact(
         lambda _, p: p.calibration.scores, "Scores of the calibration nodes' labels."
@@ -645,6 +661,18 @@ class Estimator:
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None
+
+    def _repr_html_(self) -> str:
+        rows = [[name, repr(value)] for name, value in self.get_params().items()]
+        if self._fitted is None:
+            return html_table([type(self).__name__, "not calibrated"], rows)
+        predictor = self._fitted[1]
+        nodes = (predictor.roles.calib, predictor.roles.tuning, predictor.roles.known)
+        names = ("calibration nodes", "tuning nodes", "known nodes")
+        rows += [[name, f"{len(each):,}"] for name, each in zip(names, nodes, strict=True)]
+        weights = predictor.scorer.weights.items()
+        rows += [[f"weight of {part}", f"{float(weight):.3f}"] for part, weight in weights]
+        return html_table([type(self).__name__, "calibrated"], rows)
 
     def __repr__(self) -> str:
         given = self.get_params()

@@ -21,6 +21,7 @@ from snaps._runtime.randomness import TUNE_STREAM, in_order, locate_keys, smalle
 from snaps.conformal.rank import enough, exact_rank, fewest_nodes
 from snaps.errors import SnapsError
 from snaps.graph import Graph
+from snaps.predictor.chances import read_odds
 from snaps.scoring.evidence import Evidence, Keys, Labelled
 
 # Chosen on CoraML, PubMed and Photo: `snaps reproduce budgets`.
@@ -127,6 +128,8 @@ class Roles:
         Whether the columns of probabilities had these names, in whatever order.
     missing : int
         How many calibration nodes were drawn whose labels are missing.
+    odds : array (n,) or None
+        Each node's odds against having been drawn, where chances were given: see `read_odds`.
     """
 
     calib: Labelled
@@ -137,6 +140,7 @@ class Roles:
     groups: Groups
     named: bool = False
     missing: int = 0
+    odds: np.ndarray | None = None
 
     @classmethod
     def read(
@@ -156,6 +160,7 @@ class Roles:
         seed: int = 0,
         name: str = "nodes",
         missing_labels: int = 0,
+        chances: Any = None,
     ) -> Roles:
         """Cut the label array.
 
@@ -171,6 +176,7 @@ class Roles:
         names.flags.writeable = False
         calib = read_nodes(graph, nodes, name)
         check_known(codes, calib, name, ids)
+        odds = read_odds(chances, graph, calib)
         tuning = calib[:0]
         if tune_nodes is not None:
             tuning = read_nodes(graph, tune_nodes, "tune_nodes")
@@ -202,6 +208,7 @@ class Roles:
             Groups.read(groups, graph),
             named,
             check_integer(missing_labels, "missing_labels", low=0),
+            odds,
         )
 
     def again(
@@ -211,6 +218,7 @@ class Roles:
         nodes: Any = None,
         *,
         groups: Any = None,
+        chances: Any = None,
         drop: bool = False,
         keep: bool = False,
     ) -> Roles:
@@ -227,6 +235,8 @@ class Roles:
         """
         if self.groups.given and groups is None:
             raise SnapsError("'groups' must be given for the new graph, as they were to calibrate")
+        if self.odds is not None and chances is None:
+            raise SnapsError("'chances' must be given for the new graph, as they were to calibrate")
         # A kept threshold belongs to a group of before; a new one to the groups there are.
         again = Groups.read(groups, graph, self.groups.names if keep else ())
         gone = len(self.reference) - len(locate_keys(graph.keys, self.reference)[1])
@@ -265,6 +275,7 @@ class Roles:
             known=known,
             reference=np.intersect1d(self.reference, graph.keys),
             groups=again,
+            odds=read_odds(chances, graph, locate_keys(graph.keys, calib.keys)[0]),
         )
 
 

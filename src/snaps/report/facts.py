@@ -57,11 +57,14 @@ class Subject:
         """Which labels (m, K) are in the sets of `nodes`, whose scores are given."""
         codes = self.predictor.roles.groups.codes[nodes]
         own, predictor = calibration or self.predictor.calibration, self.predictor
-        return own.contains(scores, predictor.level, codes, predictor.counts(self.nodes))
+        counts, odds = predictor.counts(self.nodes), predictor.odds(nodes)
+        return own.contains(scores, predictor.level, codes, counts, odds)
 
     def limits(self) -> np.ndarray:
-        """The thresholds (groups or 1, classes or 1)."""
+        """The thresholds (groups or 1, classes or 1); with unequal chances a row per node."""
         predictor = self.predictor
+        if predictor.calibration.odds is not None:
+            return predictor.limits_of(self.nodes)
         return predictor.calibration.limits(predictor.level, predictor.counts(self.nodes))
 
     @property
@@ -187,6 +190,7 @@ class Facts:
     num_features: int
     num_classes: int
     n_calib: int
+    n_effective: float | None  # labels that say as much, where they were drawn unevenly
     n_tune: int
     n_known: int
     n_nodes: int
@@ -220,7 +224,9 @@ def gather(subject: Subject) -> Facts:
         compared = np.flatnonzero(truth >= 0)
         classes = truth[compared]
         covered = mask[compared, classes]
-    sets = _Sets(mask[compared].sum(axis=1), covered, len(calibration), subject.alpha)
+    uneven = calibration.odds is not None
+    n_calib = None if uneven else len(calibration)
+    sets = _Sets(mask[compared].sum(axis=1), covered, n_calib, subject.alpha)
     if calibration.by_class:
         class_counts = np.bincount(calibration.labels, minlength=inputs.num_classes)
     if roles.groups.given:
@@ -239,6 +245,7 @@ def gather(subject: Subject) -> Facts:
         num_features=0 if graph.features is None else graph.features.shape[1],
         num_classes=inputs.num_classes,
         n_calib=len(calibration),
+        n_effective=predictor.effective_labels if uneven else None,
         n_tune=predictor.num_tuned,
         n_known=len(roles.known),
         n_nodes=len(nodes),
@@ -259,7 +266,7 @@ def gather(subject: Subject) -> Facts:
 def _coverage_curve(subject: Subject) -> CoverageCurve | None:
     """The coverage distribution around the promised and the observed coverage."""
     evaluation, calibration = subject.evaluation, subject.predictor.calibration
-    if evaluation is None or calibration.kind != "calibration":
+    if evaluation is None or evaluation["coverage_interval"] is None:
         return None
     n = evaluation["n"]
     density = rank_pmf(len(calibration), n, calibration.rank(subject.alpha, n))
@@ -310,7 +317,7 @@ class _Sets:
 
     sizes: np.ndarray
     covered: np.ndarray | None
-    n_calib: int
+    n_calib: int | None  # None: the coverage has no known distribution
     alpha: Fraction
 
     def by(
@@ -327,9 +334,11 @@ class _Sets:
         for i, (name, n) in enumerate(zip(names, counts, strict=True)):
             slice = Slice(name, n, labels[i] / n if n else None)
             if n and hits is not None:
-                calibrated = self.n_calib if n_calib is None else int(n_calib[i])
-                low, high = _interval(calibrated, n, self.alpha)
-                slice = replace(slice, coverage=float(hits[i]) / n, low=low, high=high)
+                slice = replace(slice, coverage=float(hits[i]) / n)
+                if self.n_calib is not None:
+                    calibrated = self.n_calib if n_calib is None else int(n_calib[i])
+                    low, high = _interval(calibrated, n, self.alpha)
+                    slice = replace(slice, low=low, high=high)
             slices.append(slice)
         return slices
 
@@ -397,7 +406,13 @@ def _scores(subject: Subject) -> Scores:
     groups = [str(name) for name in roles.groups.names] or [""]
     classes = [str(name) for name in roles.classes] if calibration.per_class else [""]
     names = [", ".join(filter(None, (group, label))) for group in groups for label in classes]
-    own_limits = limits[calibration.groups, calibration.labels if calibration.per_class else 0]
+    labels = calibration.labels if calibration.per_class else 0
+    if calibration.odds is None:
+        own_limits = limits[calibration.groups, labels]
+    else:  # one per node: the ends stand for all
+        own_limits = predictor.limits_of(positions)[np.arange(len(positions)), labels]
+        limits = np.array([limits.min(initial=np.inf), limits.max(initial=-np.inf)])
+        names = ["lowest", "highest"]
     return Scores(
         edges=edges.tolist(),
         true=np.histogram(true, edges)[0].tolist(),
