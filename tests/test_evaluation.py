@@ -39,7 +39,12 @@ def test_what_evaluate_says():
         "class_promise": None,
         "group_promise": None,
         "confidence": None,
+        "weakest_slice": told["weakest_slice"],
+        "worst_slab": None,
     }
+    assert list(told["weakest_slice"]) == [
+        "by", "name", "coverage", "n", "slices", "chance_coverage", "chance",
+    ]  # fmt: skip
     assert isinstance(told, dict) and dict(told) == told
 
 

@@ -19,8 +19,9 @@ from snaps.folder import write_folder
 from snaps.models import smoothed_regression
 from snaps.report import explorer
 from snaps.report.charts import percent, size_bands
-from snaps.report.facts import coverage_interval, gather
+from snaps.report.facts import Weights, coverage_interval, gather
 from snaps.report.notes import measured_recall
+from snaps.report.summary import summarise
 from tests.helpers import small
 from tests.helpers.small import complaint, made, noted
 
@@ -227,6 +228,169 @@ def test_scores_and_thresholds(tmp_path, monkeypatch):
     own = cp.threshold_[case.bands[cp.calib_nodes_], cp.calib_labels_]
     assert scores.at_most == (cp.calib_scores_ <= own).sum()
     assert scores.true_in == pytest.approx(scores.at_most / n)
+
+
+# ---- Promises ------------------------------------------------------------------------------------
+
+
+def summary(cp, labels, nodes, monkeypatch, tmp_path):
+    """The first screen behind a report."""
+    seen = []
+    monkeypatch.setattr(
+        "snaps.report.summarise", lambda subject: seen.append(summarise(subject)) or seen[0]
+    )
+    cp.report(tmp_path / "r.html", labels, nodes)
+    return seen[0]
+
+
+RATES = {0: 0.05, 1: 0.2, 2: 0.1}
+PROMISES = {
+    "floor": (snaps.SNAPS(0.2, class_floor=0.7), {}, ["all", *["class"] * 3]),
+    "groups": (snaps.SNAPS(0.2), {"groups": True}, ["group"] * 3),
+    "group floor": (snaps.SNAPS(0.2), {"groups": True, "group_floor": 0.7},
+                    ["all", *["group"] * 3]),
+    "classes": (snaps.SNAPS(0.2, class_conditional=True), {}, ["class"] * 3),
+    "rates": (snaps.SNAPS(RATES, class_conditional=True), {}, ["class"] * 3),
+    "confidence": (snaps.SNAPS(0.2, confidence=0.9), {}, ["all"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_promises_beside_what_was_observed(name, tmp_path, monkeypatch):
+    method, options, kinds = PROMISES[name]
+    case = made()
+    options = options | ({"groups": case.bands} if "groups" in options else {})
+    cp = calibrate(method, **options)
+    told = cp.evaluate(case.labels, TEST)
+    rows = summary(cp, case.labels, TEST, monkeypatch, tmp_path).promises
+    assert [row.what for row in rows] == kinds
+    for row in rows:
+        if row.what == "all":
+            assert (row.promised, row.observed) == (0.8, told["coverage"])
+        else:
+            place = int(row.name)
+            assert row.observed == told[f"{row.what}_coverage"][place]
+            assert row.promised == told[f"{row.what}_promise"][place]
+        kept = row.observed >= row.promised or (row.low is not None and row.observed >= row.low)
+        assert (row.status in ("kept", "chance")) == kept
+    page = Page(tmp_path / "r.html")
+    assert page.numbers.get("promise", []) == [row.observed for row in rows] * (len(rows) > 1)
+    broken = [row for row in rows if row.status == "broken"]
+    assert ("Kept: " in page.text) == (not broken)
+
+
+def test_a_promise_that_was_not_kept(tmp_path):
+    case, cp = made(), calibrate(snaps.SplitConformal(0.1))
+    labels = case.labels.copy()
+    labels[TEST] = np.where(np.arange(len(TEST)) % 2, labels[TEST], (labels[TEST] + 1) % 3)
+    page = write(cp, tmp_path, labels, TEST)
+    assert "Not kept: 90 % promised" in page.text and "No: chance hardly explains it." in page.text
+    assert "Do not rely on the guarantee here." in page.text
+
+
+def test_no_verdict_where_no_distribution_is_known(tmp_path, monkeypatch):
+    from snaps.predictor.evaluation import compare_with_truth
+
+    def unknown(*given):
+        told = compare_with_truth(*given)
+        return type(told)(told | {"coverage_interval": None, "inside": None, "coverage": 0.85})
+
+    monkeypatch.setattr("snaps.report.compare_with_truth", unknown)
+    text = write(calibrate(snaps.SplitConformal(0.1)), tmp_path, made().labels, TEST).text
+    assert "Not judged: 90 % promised, 85 % observed." in text and "Open: how far" in text
+
+
+def test_a_class_that_was_not_kept_is_named(tmp_path):
+    case = made()
+    names = np.array(["art", "biology", "law"])
+    cp = snaps.SNAPS(0.2, class_conditional=True).calibrate(
+        case.graph, case.probs, names[case.labels], CALIB, classes=names.tolist()
+    )
+    truth = names[case.labels]
+    truth[TEST[::2]] = "law"
+    assert "Not kept for class law" in write(cp, tmp_path, truth, TEST).text
+
+
+def test_the_five_answers(tmp_path):
+    case, cp = made(), calibrate(snaps.DAPS(0.1))
+    told, sets = cp.evaluate(case.labels, TEST), cp.predict_set(TEST)
+    page = write(cp, tmp_path, case.labels, TEST)
+    hits = sets.mask[np.arange(len(TEST)), case.labels[TEST]]
+    assert page.numbers["single"] == [(sets.sizes == 1).mean()]
+    assert set(page.numbers["right_when_single"]) == {hits[sets.sizes == 1].mean()}
+    assert page.numbers["weakest"] == [told["weakest_slice"]["coverage"]]
+    assert page.numbers["slab"] == [told["worst_slab"]["coverage"]]
+    for question in ("What was promised?", "Was it kept?", "What needs no review?",
+                     "Who is served worst?", "What to do next?"):  # fmt: skip
+        assert question in page.text
+
+
+def test_the_weakest_slice_has_a_remedy(tmp_path, monkeypatch):
+    """All nodes of a class are missed: the page names it, and what to do."""
+    case = made()
+    cp = snaps.SplitConformal(0.2).calibrate(case.graph, case.probs, case.labels, CALIB)
+    shown = summary(cp, case.labels, TEST, monkeypatch, tmp_path)
+    weakest = cp.evaluate(case.labels, TEST)["weakest_slice"]
+    concern = weakest["chance"] <= 0.01 and weakest["coverage"] < 0.8
+    assert shown.concern == concern
+    assert shown.remedy == (weakest["by"] if concern else "use")
+
+
+def test_three_real_nodes(tmp_path, monkeypatch):
+    case, cp = made(), calibrate(snaps.SNAPS(0.1))
+    examples = summary(cp, case.labels, TEST, monkeypatch, tmp_path).examples
+    assert len(examples) == 3 == len({example.id for example in examples})
+    for example in examples:
+        node = int(case.graph.index(example.id)[0])
+        assert node in TEST and example.truth == str(case.labels[node])
+        assert example.labels == [str(label) for label in cp.predict_set([node])[0]]
+        assert example.hit == (example.truth in example.labels)
+    assert [len(example.labels) > 1 for example in examples][:2] == [False, True]
+    assert [example.hit for example in examples] == [True, True, False]
+    blind = summary(cp, None, TEST, monkeypatch, tmp_path).examples
+    assert all(example.truth is None for example in blind)
+
+
+def test_weights_add_up():
+    weights = Weights({"own": 0.1849, "similar": 0.5849, "linked": 0.2302}, "given")
+    assert weights.shown == {"own": 0.19, "similar": 0.58, "linked": 0.23}
+    assert Weights({"own": 1.204, "linked": -0.3}, "fit").shown == {"own": 1.2, "linked": -0.3}
+
+
+def test_known_nodes_by_what_the_method_does_with_them(tmp_path):
+    known = np.arange(40)
+    text = write(calibrate(snaps.SNAPS(0.1), known_nodes=known), tmp_path).text
+    assert "this method does not use their labels" in text
+    text = write(calibrate(snaps.Pooled(0.1), known_nodes=known), tmp_path).text
+    assert "their labels are evidence for other nodes" in text
+
+
+def test_date_source_and_version(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    page = write(calibrate(snaps.SNAPS(0.1)), tmp_path, source="the <b> archive")
+    assert f"1970-01-02 · SNAPS · the <b> archive · snaps {snaps.__version__}" in page.text
+
+
+def test_all_whiskers_have_one_scale(tmp_path):
+    write(calibrate(snaps.SNAPS(0.1)), tmp_path, made().labels, TEST)
+    axes = re.findall(r'<th scope="col"><span class="hidden">as a plot</span>(.*?)</th>',
+                      (tmp_path / "r.html").read_text("utf-8"), re.S)  # fmt: skip
+    assert len(axes) == 4 and len(set(axes)) == 1 and "100\u00a0%" in axes[0]
+
+
+def test_evidence_over_time(tmp_path):
+    case, cp = made(), calibrate(snaps.SNAPS(0.1))
+    watch = cp.watch(case.labels, TEST[:80])
+    page = write(cp, tmp_path, case.labels, TEST, watch=watch)
+    assert "80 audited labels arrived" in page.text and "watch-title" in page.ids
+    watch.save(tmp_path / "w.json")
+    assert "watch-title" in write(cp, tmp_path, watch=tmp_path / "w.json").ids
+    assert "watch" not in write(cp, tmp_path).ids
+    other = calibrate(snaps.SNAPS(0.2))
+    assert "'state' must be of this calibration" in complaint(
+        other.report, tmp_path / "o.html", watch=watch
+    )
+    assert complaint(cp.report, tmp_path / "o.html", watch=3).startswith("'watch' must be a Watch")
 
 
 # ---- Notes ---------------------------------------------------------------------------------------
@@ -538,6 +702,7 @@ def test_what_is_refused(tmp_path):
     assert "'labels'" in complaint(cp.report, path, labels[:10])
     assert "'show' must" in complaint(cp.report, path, labels, TEST, show=["nobody"])
     assert complaint(cp.report, path, title=3) == "'title' must be a string, got 3"
+    assert complaint(cp.report, path, source=3) == "'source' must be a string, got 3"
     assert "must be calibrated first" in complaint(snaps.SNAPS(0.1).report, path)
     cp.save(tmp_path / "m.snaps", data=False)
     assert "saved without data" in complaint(snaps.load(tmp_path / "m.snaps").report, path)
@@ -582,6 +747,7 @@ def test_the_command_reports_on_what_predict_writes(run, tmp_path):
     assert page.numbers["coverage"] == [cp.evaluate(small.LABELS, small.TEST)["coverage"]]
     assert page.numbers["size"] == [cp.predict_set(small.TEST).sizes.mean()]
     assert "Prediction sets · g" in page.text
+    assert "g (SHA-256: nodes.parquet " in page.text
     code, out, _ = run(*REPORT, "--json")
     assert code == 0 and json.loads(out)["nodes"] == len(small.TEST)
 
@@ -592,6 +758,18 @@ def test_the_command_with_a_kept_predictor(run, tmp_path):
     whole = (tmp_path / "r.html").read_bytes()
     assert run("report", "g", "--with", "m.snaps", "--out", "r.html")[0] == 0
     assert (tmp_path / "r.html").read_bytes() == whole
+
+
+def test_the_command_shows_what_watch_has_counted(run, tmp_path):
+    assert run("calibrate", "g", "--alpha", 0.2, "--out", "m.snaps")[0] == 0
+    audited = "".join(f"{small.NAMES[i]},{small.LABELS[i]}\n" for i in small.TEST[:12])
+    (tmp_path / "audit.csv").write_text(f"id,label\n{audited}")
+    assert run("watch", "m.snaps", "g", "--labels", "audit.csv")[0] == 0
+    code, _, err = run("report", "g", "--with", "m.snaps", "--out", "r.html")
+    assert (code, err) == (0, "") and "12 audited labels" in Page(tmp_path / "r.html").text
+    code, _, err = run("report", "g", "--with", "m.snaps", "--alpha", 0.3, "--out", "r.html")
+    assert code == 0 and "m.snaps.watch.json' is left out of the report" in err
+    assert "audited labels" not in Page(tmp_path / "r.html").text
 
 
 def test_nodes_that_trained_are_not_reported_on(run, tmp_path):

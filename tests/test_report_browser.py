@@ -131,7 +131,7 @@ def check_opens(driver, path, told):
     assert visit.requests() == [Path(path).as_uri()]
     assert visit.console() == []
     promised, observed = percent(1 - 0.05), percent(told["coverage"])
-    headline = f"{promised} promised, {observed} observed."
+    headline = f"Kept: {promised} promised, {observed} observed."
     assert visit.text("h1") == " ".join(headline.split())
     for name in ("coverage", "size", "empty", "singleton_hit", "n_calib", "n_tune"):
         shown = visit.run(f"return document.querySelector('data.{name}').value")
@@ -146,7 +146,12 @@ def test_the_demo(driver, tmp_path):
         main(["demo", "--nodes", "600", "--out", str(tmp_path / "demo"), "--json"])
     data = snaps.folder.read_folder(tmp_path / "demo" / "graph")
     cp = snaps.Pooled(0.05).calibrate(
-        data.graph, data.probs, data.labels, data.nodes("calib"), known_nodes=data.nodes("train")
+        data.graph,
+        data.probs,
+        data.labels,
+        data.nodes("calib"),
+        known_nodes=data.nodes("train"),
+        classes=data.classes,
     )
     told = cp.evaluate(data.labels, data.nodes("test"))
     check_opens(driver, tmp_path / "demo" / "report.html", told)
@@ -166,7 +171,7 @@ def test_a_real_graph(driver, tmp_path, data_dir):
     node = int(order[1500])
     visit.run(f"location.hash = '#node={node}'")
     visit.until_node(node)
-    shown = {one.text for one in visit.all(".chips li")}
+    shown = {one.text for one in visit.all("#node .chips li")}
     assert shown == {str(label) for label in cp.predict_set([node])[0]}
     visit = Visit(driver, tmp_path / "r.html", "", PHONE)
     assert visit.run("return document.documentElement.scrollWidth") <= PHONE[0]
@@ -179,7 +184,7 @@ def test_every_method(driver, tmp_path, name):
     ids = made().graph.ids if cp.calib_ids_.dtype.kind == "U" else np.arange(400)
     visit = Visit(driver, tmp_path / "r.html", f"#node={ids[300]}")
     assert visit.console() == [] and visit.node() == str(ids[300])
-    shown = [one.text for one in visit.all(".chips li")]
+    shown = [one.text for one in visit.all("#node .chips li")]
     assert shown == [str(label) for label in cp.predict_set([300])[0]]
     told = cp.explain(300)
     mixed = {
@@ -209,7 +214,7 @@ def test_without_labels_nodes_or_threshold(driver, tmp_path):
         cp = snaps.SplitConformal(0.1).calibrate(None, case.probs, case.labels, CALIB[:5])
     cp.report(tmp_path / "r.html", case.labels)
     visit = Visit(driver, tmp_path / "r.html", "#node=300")
-    assert visit.console() == [] and len(visit.all(".chips li")) == 3
+    assert visit.console() == [] and len(visit.all("#node .chips li")) == 3
     assert "≤ ∞" in visit.text(".labels li")
 
 
@@ -298,6 +303,62 @@ def test_pages_of_the_list(driver, page):
     assert visit.text("#rows tr a") == first
 
 
+def test_rows_open_their_node_and_a_phone_finds_the_way_back(driver, page):
+    visit = Visit(driver, page[1], "", PHONE)
+    row = visit.all("#rows tr")[3]
+    name = row.find_element("css selector", "a").text
+    row.find_elements("css selector", "td")[1].click()
+    visit.until_node(name)
+    back = visit.find(".back a")
+    assert back.is_displayed() and back.size["height"] >= 24
+    assert min(one.size["height"] for one in visit.all("#rows a")) >= 24
+    visit.run("document.querySelector('.back a').click()")
+    visit.until("Math.abs(document.querySelector('#results').getBoundingClientRect().top) < 40")
+    assert visit.node() == name and visit.console() == []
+    assert not Visit(driver, page[1]).find(".back a").is_displayed()
+
+
+def test_contents_and_examples_lead_where_they_say(driver, page):
+    visit = Visit(driver, page[1])
+    for link in visit.all("#contents a"):
+        assert visit.find(
+            link.get_attribute("href").rpartition("#")[2].join(("#", ""))
+        ).is_displayed()
+    example = visit.find(".examples a")
+    name = example.find_element("css selector", "bdi").text
+    example.click()
+    visit.until_node(name)
+
+
+def test_the_five_answers_are_on_the_first_two_screens_of_a_phone(driver, page):
+    visit = Visit(driver, page[1], "", PHONE)
+    ends = visit.run(
+        "return [...document.querySelectorAll('.answers > div')].map((one) => "
+        "one.getBoundingClientRect().bottom + scrollY)"
+    )
+    assert len(ends) == 5 and max(ends) < 2 * PHONE[1]
+    widths = [one.size["width"] for one in visit.all(".slices tbody .whisker")]
+    assert min(widths) >= 110
+
+
+def test_each_kind_of_neighbour_looks_alike_in_all_methods(driver, tmp_path):
+    looks = []
+    for name in ("snaps", "pooled"):
+        calibrate(METHODS[name]).report(tmp_path / "r.html", made().labels, TEST)
+        node = next(i for i in TEST if made().graph.adjacency[[i]].nnz > 2)
+        visit = Visit(driver, tmp_path / "r.html", f"#node={made().graph.ids[node]}")
+        entries = [one.get_attribute("textContent") for one in visit.all(".kinds li")]
+        colours = [one.value_of_css_property("color") for one in visit.all(".kinds li span")]
+        looks.append(
+            {
+                entry.partition(" ")[2].partition(" ")[2]: (entry[0], colour)
+                for entry, colour in zip(entries, colours, strict=True)
+            }
+        )
+    assert {"similar nodes", "linked nodes"} <= set(looks[0]) & set(looks[1])
+    assert all(looks[0][kind] == looks[1][kind] for kind in set(looks[0]) & set(looks[1]))
+
+
 def test_the_keyboard_is_enough(driver, page):
     from selenium.webdriver.common.keys import Keys
 
@@ -333,7 +394,7 @@ def test_names_that_try_to_be_markup_are_shown_as_text(driver, tmp_path):
         visit = Visit(driver, tmp_path / "r.html", f"#node={quote(name)}", size)
         assert visit.console() == [] and visit.node() == name
         shown = visit.run(
-            "return [...document.querySelectorAll('.chips li')].map(x => x.textContent)"
+            "return [...document.querySelectorAll('#node .chips li')].map(x => x.textContent)"
         )
         assert set(shown) <= set(classes) and shown
         assert visit.run("return document.scripts.length") == 2

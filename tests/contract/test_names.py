@@ -94,7 +94,8 @@ SIGNATURES = {
             "explain": "(self, node)",
             "exchangeability": "(self, nodes=None)",
             "watch": "(self, labels, nodes, *, state=None, alarm=0.01)",
-            "report": "(self, path, labels=None, nodes=None, *, show=None, title='')",
+            "report": "(self, path, labels=None, nodes=None, *, show=None, title='', "
+            "source='', watch=None)",
             "save": "(self, path, data=True)",
             "get_params": "(self, deep=True)",
             "set_params": "(self, **parameters)",
@@ -120,7 +121,7 @@ SIGNATURES = {
     "PredictionSets.__len__": "(self)",
     "PredictionSets.__iter__": "(self)",
     "PredictionSets.__getitem__": "(self, key)",
-    "PredictionSets.to_pandas": "(self)",
+    "PredictionSets.to_pandas": "(self, *, wide=False, p=None)",
     "PredictionSets.to_parquet": "(self, path, metadata=None)",
     "PredictionSets.write": "(self, path, metadata=None)",
     "metrics.coverage": "(sets, labels)",

@@ -35,6 +35,7 @@ REPORT_STREAM = -11
 CELL_STREAM = -12
 FINGERPRINT_STREAM = -13
 DRAW_STREAM = -14
+SLAB_STREAM = -15
 
 
 def mix(z: np.ndarray) -> np.ndarray:

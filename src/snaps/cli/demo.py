@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 TRAINING_NODES_A_CLASS = 20
 SPLITS = 100
+AREAS = ("biology", "chemistry", "history", "law", "medicine", "physics")
 
 
 def demo(
@@ -50,7 +51,9 @@ def demo(
     except OSError as error:
         raise SnapsError(f"cannot write '{out}': {error.strerror}") from error
     with track(True, "Demo", 5) as advance:
-        data = make_graph(nodes, num_classes=6, homophily=0.7, degree=3.0, signal=1.5, seed=seed)
+        data = make_graph(
+            nodes, num_classes=len(AREAS), homophily=0.7, degree=3.0, signal=1.5, seed=seed
+        )
         graph, labels = data.graph, data.labels
         advance(1)
 
@@ -77,17 +80,23 @@ def demo(
         calib, test = shuffled[:budget], shuffled[budget:]
         roles = np.full(nodes, "", "U5")
         roles[train], roles[calib], roles[test] = "train", "calib", "test"
-        write_folder(out / "graph", graph, probs, labels, roles)
+        named = np.array(AREAS)[labels]
+        write_folder(out / "graph", graph, probs, named, roles, classes=list(AREAS))
         sizes = {}
         for name in ("APS", "SNAPS", "Pooled"):
             sets = (
-                compared[name].calibrate(graph, probs, labels, calib, **evidence).predict_set(test)
+                compared[name]
+                .calibrate(graph, probs, named, calib, classes=list(AREAS), **evidence)
+                .predict_set(test)
             )
             sizes[name] = sets.sizes
             if name == "Pooled":
                 sets.to_parquet(out / "sets.parquet")
         draw(out / "demo.png", results, sizes, alpha)
-        compared["Pooled"].report(out / "report.html", labels, test, title="a synthetic graph")
+        compared["Pooled"].report(
+            out / "report.html", named, test, title="papers of a synthetic graph",
+            source=f"snaps demo --nodes {nodes} --seed {seed}",
+        )  # fmt: skip
         advance(1)
     rows = [
         {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from snaps.cli._help import option
 from snaps.cli._options import (
@@ -13,6 +13,10 @@ from snaps.cli._options import (
     SavedOptions,
     with_options,
 )
+
+if TYPE_CHECKING:
+    from snaps.conformal.watching import Watch
+    from snaps.predictor.estimator import Estimator
 
 
 @with_options
@@ -51,7 +55,27 @@ def report(
     nodes = np.setdiff1d(asked_nodes(data, estimator), used)
     labels = data.labels if data.labelled[nodes].any() else None
     shown, title = named_nodes(data, show or [], "--show"), source.folder.resolve().name
+    read = {file.name for file in folder_files(source.folder)}
+    parts = [f"{name} {inputs[name][:12]}" for name in inputs if name in read]
+    about = f"{title} (SHA-256: {', '.join(parts)})"
+    watched = None if saved.using is None else _watched(estimator, saved.using, data.labels)
     with status(f"Writing {out}"):
-        estimator.report(out, labels, nodes, show=shown, title=title)
+        estimator.report(out, labels, nodes, show=shown, title=title, source=about, watch=watched)
     summary = {"out": str(out), "nodes": len(nodes), **describe(estimator, inputs)}
     print_calibration(summary, as_json)
+
+
+def _watched(estimator: Estimator, model: Path, labels: Any) -> Watch | None:
+    """What 'snaps watch' has counted next to a model, if it is of this calibration."""
+    from snaps.cli._show import remark
+    from snaps.conformal.watching import Watch
+    from snaps.errors import SnapsError
+
+    state = model.with_name(f"{model.name}.watch.json")
+    if not state.exists():
+        return None
+    try:
+        return estimator.watch(labels, [], state=state, alarm=Watch.load(state).alarm)
+    except SnapsError as error:
+        remark(f"'{state}' is left out of the report: {error}")
+        return None

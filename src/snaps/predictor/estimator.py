@@ -406,6 +406,15 @@ class Estimator:
             (what is promised beyond the average); with chances n_effective, and no threshold, as it
             differs between nodes. Infinite and missing values are None.
 
+            weakest_slice is a dict on the slice that chance explains least, of all by class, group,
+            degree, top probability (in fifths) and set size: by, name, coverage, n, the number of
+            slices, chance_coverage (if coverage is alike everywhere, the weakest of so many has at
+            least this in 99 % of draws, given the overall coverage) and chance (how probable so
+            weak a slice is then, at most). worst_slab is a dict on the worst-slab coverage
+            (Cauchois et al. 2021) in the space of probabilities and log degree: searched for among
+            slabs with at least a fifth of the nodes on one half of (up to 40,000) nodes, estimated
+            on n nodes of the other half; None below 100 nodes. Both are estimates and no promise.
+
         Examples
         --------
         >>> probs, labels = np.tile([0.6, 0.3, 0.1], (40, 1)), [0, 0, 0, 1] * 10
@@ -505,6 +514,8 @@ class Estimator:
         *,
         show: Any = None,
         title: str = "",
+        source: str = "",
+        watch: Watch | str | os.PathLike[str] | None = None,
     ) -> None:
         """Write a report: one HTML page that needs no network, with every node to explore.
 
@@ -520,6 +531,10 @@ class Estimator:
             more.
         title : str
             Name of the data.
+        source : str
+            Where the data came from, as a reader should cite it.
+        watch : Watch or path, optional
+            What `watch` has counted since calibration; its evidence is then shown over time.
 
         Examples
         --------
@@ -531,7 +546,7 @@ class Estimator:
         from snaps.report import report
 
         predictor = self._predictor().at(self.alpha, quiet=labels is None)
-        report(predictor, path, labels, nodes, show=show, title=title)
+        report(predictor, path, labels, nodes, show=show, title=title, source=source, watched=watch)
 
     def save(self, path: str | os.PathLike[str], data: bool = True) -> None:
         """Write the calibrated estimator to one file, whole or not at all; see `snaps.load`.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from snaps import metrics
-from snaps._checks import check_alpha, check_disjoint, check_known, plainly
+from snaps._checks import check_alpha, check_disjoint, check_known, plainly, shown
 from snaps._tables import html_table
 from snaps.conformal.calibration import Promise
 from snaps.conformal.chances import UNEVEN
@@ -19,6 +20,7 @@ from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels
+from snaps.predictor.slices import find_slices, slab_summary, weakest_slice
 from snaps.sets import PredictionSets
 
 _PLOTTED = 20  # the weakest classes, and groups, in a picture
@@ -61,6 +63,7 @@ class Evaluation(dict[str, Any]):
                 rows.append((f"{what} {name}", f"{value:.4f}", words))
             if len(known) > 5:
                 rows.append((f"... {len(known) - 5} more", "", f"{what} coverages, all higher"))
+        rows += _weak_rows(self)
         return rows
 
     def __str__(self) -> str:
@@ -127,6 +130,35 @@ def _verdict(evaluation: Evaluation) -> str:
     return (
         f"{place} [{low:.4f}, {high:.4f}], the 99 % range of random calibration splits{tie}{sure}"
     )
+
+
+def _weak_rows(evaluation: Evaluation) -> Iterator[tuple[str, str, str]]:
+    """The weakest slice and the worst slab, in a line each."""
+    weakest, slab = evaluation["weakest_slice"], evaluation["worst_slab"]
+    yield (
+        "weakest slice",
+        f"{weakest['coverage']:.4f}",
+        f"{slice_name(weakest)}, {weakest['n']} nodes: the weakest of {weakest['slices']} slices; "
+        f"chance alone gives at least {weakest['chance_coverage']:.4f}",
+    )
+    if slab is not None:
+        low, high = slab["chance_interval"]
+        yield (
+            "worst slab",
+            f"{slab['coverage']:.4f}",
+            f"searched on {slab['searched']} nodes, estimated on {slab['n']} others; "
+            f"chance alone gives [{low:.4f}, {high:.4f}]",
+        )
+
+
+def slice_name(weakest: Mapping[str, Any]) -> str:
+    """A slice in words: class law, 0 links, confidence up to 0.52, 2 labels in the set."""
+    by, name = weakest["by"], str(weakest["name"]).replace("\u00a0", " ")
+    counted = {"links": "link", "set size": "label"}
+    if by in counted:
+        what = f"{name} {counted[by]}{'' if name == '1' else 's'}"
+        return what if by == "links" else f"{what} in the set"
+    return f"{by} {name}"
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -196,6 +228,7 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
         return None if values is None else dict(zip(map(_name, names), values, strict=True))
 
     groups = roles.groups
+    weakest = weakest_slice(find_slices(predictor, sets, truth), hits)
     return Evaluation(
         **({"n_effective": predictor.effective_labels} if uneven else {}),
         coverage=coverage,
@@ -216,6 +249,8 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
         class_promise=promised("class", roles.classes),
         group_promise=promised("group", groups.names) if groups.given else None,
         confidence=predictor.shown_promise().get("confidence"),
+        weakest_slice=weakest | {"name": _name(weakest["name"])},
+        worst_slab=slab_summary(predictor, sets.nodes, hits),
     )
 
 
@@ -233,9 +268,34 @@ def watch(
     predictor: Predictor, labels: Any, nodes: Any, state: Any = None, alarm: float = 0.01
 ) -> Watch:
     """Count labels of audited nodes, in the order given; see `SNAPS.watch`."""
-    inputs, roles, calibration = predictor.inputs, predictor.roles, predictor.calibration
     level = check_alpha(alarm, "alarm")
-    if roles.odds is not None:
+    before = _fresh(predictor, float(level))
+    if state is not None:
+        before = _continued(before, state if isinstance(state, Watch) else Watch.load(state))
+    inputs, roles = predictor.inputs, predictor.roles
+    codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
+    wanted = predictor.wanted(nodes)
+    check_known(codes, wanted, "nodes", inputs.graph.ids)
+    for whose, keys in predictor.used():
+        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    if wanted.size == 0:
+        return before
+    sets = predictor.sets_at(wanted)
+    return before.count(sets.ids.tolist(), sets.mask[np.arange(len(sets)), codes[wanted]])
+
+
+def watch_of(predictor: Predictor, state: Any) -> Watch:
+    """A watch or the file of one, which must be of this calibration."""
+    if not isinstance(state, (Watch, str, os.PathLike)):
+        raise SnapsError(f"'watch' must be a Watch or a path, got {shown(state)}")
+    state = state if isinstance(state, Watch) else Watch.load(state)
+    return _continued(_fresh(predictor, state.alarm), state)
+
+
+def _fresh(predictor: Predictor, alarm: float) -> Watch:
+    """A watch on this calibration that has seen no label."""
+    calibration = predictor.calibration
+    if predictor.roles.odds is not None:
         raise SnapsError(
             "'watch' must have calibration nodes that were drawn evenly, got chances: its alarm "
             "rests on ranks"
@@ -254,19 +314,8 @@ def watch(
             f"'alpha' must give a finite threshold, which can be missed, got "
             f"{float(predictor.alpha):g} with {n} calibration nodes"
         )
-    digest = hashlib.sha256(np.sort(roles.calib.keys).astype("<u8").tobytes()).hexdigest()
-    before = Watch.start(n, rank, float(level), digest)
-    if state is not None:
-        before = _continued(before, state if isinstance(state, Watch) else Watch.load(state))
-    codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
-    wanted = predictor.wanted(nodes)
-    check_known(codes, wanted, "nodes", inputs.graph.ids)
-    for whose, keys in predictor.used():
-        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
-    if wanted.size == 0:
-        return before
-    sets = predictor.sets_at(wanted)
-    return before.count(sets.ids.tolist(), sets.mask[np.arange(len(sets)), codes[wanted]])
+    keys = np.sort(predictor.roles.calib.keys).astype("<u8")
+    return Watch.start(n, rank, alarm, hashlib.sha256(keys.tobytes()).hexdigest())
 
 
 def _continued(fresh: Watch, state: Watch) -> Watch:

@@ -1,20 +1,22 @@
 """The report: one self-contained HTML page on a calibrated estimator, with nodes to explore.
 
-See `SNAPS.report`. `facts` gathers the numbers, `notes` what a reader should know, `explorer` packs
-the nodes, `charts` draws, and this file fills the template (page.html.jinja, page.css and page.js),
-which has all sentences of the page. It escapes every value that is put into it; nothing on the page
-asks a network for anything.
+See `SNAPS.report`. `facts` gathers the numbers, `summary` the first screen, `notes` what a reader
+should know, `explorer` packs the nodes, `charts` draws, and this file fills the template
+(page.html.jinja, page.css and page.js), which has all sentences of the page. It escapes every value
+that is put into it; nothing on the page asks a network for anything.
 """
 
 from __future__ import annotations
 
 import base64
+import datetime
 import hashlib
 import os
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -23,7 +25,7 @@ from snaps._version import __version__
 from snaps.errors import SnapsError
 from snaps.io.files import atomic_path, check_page, check_writable
 from snaps.predictor.chances import check_chances
-from snaps.predictor.evaluation import compare_with_truth
+from snaps.predictor.evaluation import compare_with_truth, slice_name, watch_of
 from snaps.predictor.exchangeability import compare_at
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels, read_nodes
@@ -31,6 +33,7 @@ from snaps.report import charts
 from snaps.report.explorer import pack_explorer
 from snaps.report.facts import Subject, gather
 from snaps.report.notes import find_notes
+from snaps.report.summary import summarise
 
 
 def report(
@@ -41,14 +44,19 @@ def report(
     *,
     show: Any = None,
     title: str = "",
+    source: str = "",
+    watched: Any = None,
 ) -> None:
     """Write the report on a predictor's sets, whole or not at all; see `SNAPS.report`."""
     check_writable(path)
     check_page(path, "path")
     inputs, roles = predictor.inputs, predictor.roles
     wanted = predictor.wanted(nodes)
-    if not isinstance(title, str):
-        raise SnapsError(f"'title' must be a string, got {shown(title)}")
+    for name, text in (("title", title), ("source", source)):
+        if not isinstance(text, str):
+            raise SnapsError(f"'{name}' must be a string, got {shown(text)}")
+    if watched is not None:
+        watched = watch_of(predictor, watched)
     shown_nodes = read_nodes(inputs.graph, [] if show is None else show, "show", True)
     for whose, keys in predictor.used():
         check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
@@ -64,15 +72,27 @@ def report(
     even = predictor.calibration.odds is None  # else nodes drawn and not drawn look different
     comparable = even and wanted.size and inputs.positions(roles.calib.keys).size
     look = compare_at(predictor, wanted) if comparable else None
-    subject = Subject(predictor, wanted, truth, evaluation, look, title)
-    facts = gather(subject)
+    subject = Subject(predictor, wanted, truth, evaluation, look, title, source, _today())
+    facts, summary = gather(subject), summarise(subject)
+    examples = [example.position for example in summary.examples]
+    packed = pack_explorer(subject, np.union1d(shown_nodes, examples).astype(np.int64))
     page = _templates().get_template("page.html.jinja").render(
-        facts=facts, notes=find_notes(subject, facts.weights.chosen),
-        explorer=pack_explorer(subject, shown_nodes), charts=charts, version=__version__,
+        facts=facts, summary=summary, notes=find_notes(subject, facts.weights.chosen),
+        watch=watched, slice_name=slice_name,
+        explorer=packed, charts=charts, version=__version__,
         style=_asset("page.css"), script=_asset("page.js"),
     )  # fmt: skip
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8", errors="replace")
+
+
+def _today() -> str:
+    """The date; that of SOURCE_DATE_EPOCH, where pages must come out the same on every day."""
+    now = datetime.datetime.now(datetime.UTC)
+    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if fixed.isdecimal():
+        now = datetime.datetime.fromtimestamp(int(fixed), datetime.UTC)
+    return now.date().isoformat()
 
 
 @cache
@@ -87,6 +107,7 @@ def _templates() -> Environment:
     )
     environment.filters["percent"] = charts.percent
     environment.filters["exact_percent"] = charts.exact_percent
+    environment.filters["aligned_percent"] = charts.aligned_percent
     environment.filters["thousands"] = "{:,}".format
     environment.filters["digest"] = _digest
     return environment

@@ -6,13 +6,21 @@ alternative in `<title>` and `<desc>`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from snaps.report.facts import CoverageCurve, Scores, Sizes, Slice, Weights, bands
+from snaps.conformal.watching import Watch
+from snaps.predictor.slices import bands
+from snaps.report.facts import CoverageCurve, Scores, Sizes, Slice, Weights
 
 WIDTH = 440
+# A colour for each part, the same in all methods and in page.js.
+PARTS = (
+    "own", "similar", "linked", "two_hop", "context", "propagated", "propagated_context",
+    "regression",
+)  # fmt: skip
 _MOST_LINES = 200  # of thresholds in a plot
 
 
@@ -25,6 +33,12 @@ def percent(value: float, digits: int = 1) -> str:
     elif float(text) == 0 and value > 0:
         text = f"<\u00a0{least:g}"
     return f"{text.removesuffix('.0')}\u00a0%"
+
+
+def aligned_percent(value: float) -> str:
+    """A share for a column of shares: always one decimal."""
+    text = percent(value)
+    return text if "." in text else text.replace("\u00a0%", ".0\u00a0%")
 
 
 def exact_percent(value: float) -> str:
@@ -186,34 +200,54 @@ def size_plot(sizes: Sizes, basic: Sizes | None, method: str, score: str) -> Mar
 
 
 def lowest_coverage(slices: Iterable[Slice], alpha: float) -> float:
-    """Where the axis of a table's whiskers begins.
+    """Where the axis of all whiskers begins: a multiple of 10 %.
 
     Small slices may be anywhere: they are cut off there, rather than all others squeezed.
     """
-    shares = [slice.coverage for slice in slices if slice.coverage is not None and slice.n >= 30]
-    return max(min([*shares, 1 - 2 * alpha]) - alpha, 0.0)
+    shares = [
+        slice.coverage
+        for slice in slices
+        if slice.coverage is not None and slice.n >= 30 and slice.size  # empty sets aside
+    ]
+    least = max(min([*shares, 1 - 2 * alpha]) - alpha / 2, 0.0)
+    return min(int(least * 10 + 1e-9) / 10, 0.9)
 
 
-def whisker(slice: Slice, lowest: float, promised: float) -> Markup:
+_CELL, _EDGE = 150, 9  # units of a whisker, and of the space at its ends
+
+
+def _ticks(lowest: float) -> tuple[float, ...]:
+    return lowest, (lowest + 1) / 2, 1.0
+
+
+def whisker_axis(lowest: float) -> Markup:
+    """The axis of all whiskers, for the head of a table."""
+    x = _scale(lowest, 1, _EDGE, _CELL - _EDGE)
+    marks = [_line(x(lowest), 16, x(1), 16, "axis")]
+    for tick, anchor in zip(_ticks(lowest), ("start", "middle", "end"), strict=True):
+        marks.append(_line(x(tick), 12, x(tick), 16, "axis"))
+        at = {"start": 0.0, "middle": x(tick), "end": float(_CELL)}[anchor]
+        marks.append(_text(at, 9, f"{100 * tick:.3g}\u00a0%", "tick", anchor))
+    return _cell_plot("whisker", _CELL, marks)
+
+
+def whisker(slice: Slice, lowest: float) -> Markup:
     """A slice's interval, coverage and promise, on an axis from `lowest` to 1."""
-    width, middle, marks = 150, 9, []
-    x = _scale(lowest, 1, 6, width - 6)
-    if slice.coverage is not None and slice.low is not None and slice.high is not None:
+    middle, marks = 9, list[Markup]()
+    x = _scale(lowest, 1, _EDGE, _CELL - _EDGE)
+    if slice.coverage is not None:
+        marks += [_line(x(tick), 0, x(tick), 18, "grid") for tick in _ticks(lowest)]
+        if slice.low is not None and slice.high is not None:
+            left, right = x(max(slice.low, lowest)), x(max(slice.high, lowest))
+            marks.append(_rect(left, 3, right - left, 12, "range"))
+        if slice.promised is not None and slice.promised >= lowest:
+            marks.append(_line(x(slice.promised), 0, x(slice.promised), 18, "promised"))
         kind = "dot below" if slice.below else "dot fine"
-        left, right = x(max(slice.low, lowest)), x(max(slice.high, lowest))
-        marks.append(_rect(left, 3, right - left, 12, "range"))
-        marks.append(_line(x(promised), 0, x(promised), 18, "promised"))
         if slice.coverage < lowest:  # further left than the cell reaches: an arrow
             marks.append(_path([(0, middle), (9, middle - 5), (9, middle + 5)], kind, "Z"))
         else:
             marks.append(_circle(x(slice.coverage), middle, 4.5, kind))
-    return _cell_plot("whisker", width, marks)
-
-
-def size_bar(size: float | None, largest: float) -> Markup:
-    """A mean size; the longest bar is the `largest`."""
-    marks = [] if size is None else [_rect(0, 5, 70 * size / (largest or 1), 8, "bar ours")]
-    return _cell_plot("length", 72, marks)
+    return _cell_plot("whisker", _CELL, marks)
 
 
 # -- weights -------------------------------------------------------------------------------------
@@ -222,7 +256,7 @@ def size_bar(size: float | None, largest: float) -> Markup:
 def weights_plot(weights: Weights) -> Markup:
     """The grid that weights were tuned on, or else the weights as bars."""
     if weights.chosen != "grid":
-        return _bars_plot(weights.parts)
+        return _bars_plot(weights.shown)
     return _triangle_plot(weights) if len(weights.tuned) == 2 else _line_plot(weights)
 
 
@@ -309,10 +343,11 @@ def _bars_plot(parts: Mapping[str, float]) -> Markup:
     x = _scale(low, high, 150.0 if low == 0 else 195.0, WIDTH - 50.0)
     marks = [_line(x(0), 4, x(0), 8 + row * len(parts), "axis")]
     names = {name.replace("_", " "): weight for name, weight in parts.items()}
-    for place, (name, weight) in enumerate(names.items()):
+    for place, (part, weight) in enumerate(parts.items()):
+        name, colour = part.replace("_", " "), PARTS.index(part) if part in PARTS else 7
         y, start, end = 8 + place * row, min(x(0), x(weight)), max(x(0), x(weight))
         marks.append(_text(140, y + 13, name, "legend", "end"))
-        marks.append(_rect(start, y, end - start, 18, f"bar part{place % 8}"))
+        marks.append(_rect(start, y, end - start, 18, f"bar part{colour}"))
         marks.append(_text(end + 8, y + 13, f"{weight:.2f}", "value", "start"))
     text = ", ".join(f"{name} {weight:.2f}" for name, weight in names.items())
     return _plot("weights", 12 + row * len(parts), "Weight of each part", f"{text}.", marks)
@@ -360,3 +395,35 @@ def score_plot(scores: Scores) -> Markup:
             f"{percent(scores.other_out)} of the others are not"
         )
     return _plot("scores", base + 8, "Scores and threshold", text + ".", marks)
+
+
+# -- watch ---------------------------------------------------------------------------------------
+
+
+def watch_plot(watch: Watch) -> Markup:
+    """The wealth after each audited label, on a logarithmic axis, and where it is an alarm."""
+    left, right, base, top = 44.0, WIDTH - 12.0, 160.0, 20.0
+    wealth = [1.0, *(max(float(value), 1e-6) for value in watch.wealth)]
+    limit = 1 / watch.alarm
+    low, high = math.log10(min(*wealth, 0.1)), math.log10(max(*wealth, 2 * limit))
+    x, y = _scale(0, len(watch), left, right), _scale(low, high, base, top)
+    steps = sorted({round(i * len(watch) / 400) for i in range(401)})
+    marks = [_line(left, base, right, base, "axis")]
+    for value, words in ((1.0, "1"), (limit, f"{limit:.3g}")):
+        kind = "axis" if value == 1 else "observed"
+        marks.append(_line(left, y(math.log10(value)), right, y(math.log10(value)), kind))
+        marks.append(_text(left - 6, y(math.log10(value)) + 4, words, "tick", "end"))
+    marks.append(_text(right, y(math.log10(limit)) - 6, "alarm", "observed", "end"))
+    marks.append(_path([(x(step), y(math.log10(wealth[step]))) for step in steps], "curve"))
+    if watch.first_alarm is not None:
+        at = wealth[watch.first_alarm]
+        marks.append(_circle(x(watch.first_alarm), y(math.log10(at)), 6, "observed"))
+    marks.append(_text(left, base + 16, "0", "tick", "start"))
+    marks.append(_text(right, base + 16, f"{len(watch):,}", "tick", "end"))
+    marks.append(_text((left + right) / 2, base + 16, "audited labels", "tick"))
+    marks.append(_text(4, 10, "wealth", "tick", "start"))
+    text = (
+        f"Wealth after {len(watch)} labels: {wealth[-1]:.3g}; the largest {max(wealth):.3g}; an "
+        f"alarm from {limit:.3g} on."
+    )
+    return _plot("watch", base + 24, "Evidence against the promise over time", text, marks)

@@ -17,6 +17,7 @@ from snaps.conformal.rank import enough
 from snaps.predictor.evaluation import Evaluation
 from snaps.predictor.exchangeability import Exchangeability
 from snaps.predictor.predictor import Method, Predictor
+from snaps.predictor.slices import confidence, in_bands, in_fifths
 from snaps.scoring.local import Inputs
 from snaps.scoring.mixing import Mixing
 from snaps.scoring.parts import Mean, Own
@@ -35,6 +36,8 @@ class Subject:
     evaluation: Evaluation | None  # of those of `nodes` whose label is known
     look: Exchangeability | None
     title: str
+    source: str = ""
+    date: str = ""
 
     @property
     def method(self) -> Method:
@@ -115,7 +118,7 @@ class Slice:
     """A part of the nodes: its name, number of nodes, mean set size and coverage.
 
     `low` and `high` bound the coverage in 99 % of draws if these nodes are exchangeable with all
-    others that share their threshold.
+    others that share their threshold. `promised` is what is promised to these nodes, or to all.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Slice:
     coverage: float | None = None
     low: float | None = None
     high: float | None = None
+    promised: float | None = None
 
     @property
     def below(self) -> bool:
@@ -149,6 +153,17 @@ class Weights:
     @property
     def pair(self) -> tuple[float, float]:
         return self.parts.get("similar", 0.0), self.parts.get("linked", 0.0)
+
+    @property
+    def shown(self) -> dict[str, float]:
+        """The weights in hundredths; where they add up to 1, these do too."""
+        hundredths = np.array([100 * weight for weight in self.parts.values()])
+        rounded = np.round(hundredths)
+        if abs(hundredths.sum() - 100) < 1e-6 and (hundredths >= 0).all():
+            rounded = np.floor(hundredths + 1e-9)
+            missing = 100 - int(rounded.sum())
+            rounded[np.argsort(rounded - hundredths, kind="stable")[:missing]] += 1
+        return dict(zip(self.parts, (rounded / 100).tolist(), strict=True))
 
     @property
     def tuned(self) -> list[str]:
@@ -184,6 +199,9 @@ class Facts:
     score: str
     alpha: float
     seed: int
+    source: str
+    date: str
+    uses_known: bool  # whether labels of known nodes make a difference
     kind: str  # of threshold: "calibration" (one for all), "class", "group" or "group and class"
     num_nodes: int
     num_edges: int
@@ -201,6 +219,7 @@ class Facts:
     basic: Sizes | None  # of the basic score, without neighbours
     by_class: list[Slice]
     by_degree: list[Slice]
+    by_confidence: list[Slice]
     by_size: list[Slice]
     by_group: list[Slice]
     weights: Weights
@@ -209,6 +228,13 @@ class Facts:
     @property
     def promised(self) -> float:
         return 1 - self.alpha
+
+    @property
+    def slices(self) -> list[Slice]:
+        """All slices."""
+        return [
+            *self.by_group, *self.by_class, *self.by_degree, *self.by_confidence, *self.by_size,
+        ]  # fmt: skip
 
 
 def gather(subject: Subject) -> Facts:
@@ -224,28 +250,45 @@ def gather(subject: Subject) -> Facts:
         compared = np.flatnonzero(truth >= 0)
         classes = truth[compared]
         covered = mask[compared, classes]
-    uneven = calibration.odds is not None
-    n_calib = None if uneven else len(calibration)
-    sets = _Sets(mask[compared].sum(axis=1), covered, n_calib, subject.alpha)
+    rates = isinstance(predictor.level, tuple) and len(set(predictor.level)) > 1
+    unknown = (
+        evaluation is not None
+        and calibration.kind == "calibration"
+        and evaluation["coverage_interval"] is None
+    )
+    sets = _Sets(
+        mask[compared].sum(axis=1), covered, len(calibration), subject.alpha,
+        None if rates else float(1 - subject.alpha), not (rates or unknown),
+    )  # fmt: skip
     if calibration.by_class:
         class_counts = np.bincount(calibration.labels, minlength=inputs.num_classes)
     if roles.groups.given:
         names = [str(name) for name in roles.groups.names]
         counts = np.bincount(np.asarray(calibration.groups), minlength=len(names))
-        by_group = sets.by(roles.groups.codes[nodes][compared], names, counts)
+        by_group = sets.by(
+            roles.groups.codes[nodes][compared], names,
+            None if calibration.kind == "calibration" else counts, predictor.promised("group"),
+        )  # fmt: skip
+    by_confidence = []
+    if len(compared):
+        names, codes = in_fifths(confidence(inputs.probs, nodes[compared]))
+        by_confidence = sets.present(codes, names)
     return Facts(
         title=subject.title,
         method=subject.method.name,
         score=repr(predictor.scorer.score),
         alpha=float(subject.alpha),
         seed=subject.method.seed,
+        source=subject.source,
+        date=subject.date,
+        uses_known=subject.method.uses_evidence,
         kind=calibration.kind,
         num_nodes=inputs.num_nodes,
         num_edges=graph.num_edges,
         num_features=0 if graph.features is None else graph.features.shape[1],
         num_classes=inputs.num_classes,
         n_calib=len(calibration),
-        n_effective=predictor.effective_labels if uneven else None,
+        n_effective=None if calibration.odds is None else predictor.effective_labels,
         n_tune=predictor.num_tuned,
         n_known=len(roles.known),
         n_nodes=len(nodes),
@@ -254,8 +297,14 @@ def gather(subject: Subject) -> Facts:
         coverage_curve=_coverage_curve(subject),
         sizes=_sizes(mask, truth),
         basic=_basic_sizes(subject, truth),
-        by_class=sets.by(classes, [str(name) for name in roles.classes], class_counts),
+        by_class=sets.by(
+            classes,
+            [str(name) for name in roles.classes],
+            class_counts,
+            predictor.promised("class"),
+        ),
         by_degree=[] if degrees is None else sets.in_bands(degrees[nodes][compared], single=1),
+        by_confidence=by_confidence,
         by_size=[] if covered is None else sets.in_bands(sets.sizes),
         by_group=by_group,
         weights=_weights(subject),
@@ -319,45 +368,48 @@ class _Sets:
     covered: np.ndarray | None
     n_calib: int | None  # None: the coverage has no known distribution
     alpha: Fraction
+    promised: float | None  # None: each class has its own
+    exact: bool  # whether the distribution of the coverage of all nodes is known
 
     def by(
-        self, codes: np.ndarray, names: Sequence[str], n_calib: np.ndarray | None = None
+        self,
+        codes: np.ndarray,
+        names: Sequence[str],
+        n_calib: np.ndarray | None = None,
+        promised: Sequence[float | None] | None = None,
     ) -> list[Slice]:
         """A slice per name; `codes` (m,) point into the names.
 
-        `n_calib` counts the calibration nodes of each slice's threshold, by default all.
+        `n_calib` counts the calibration nodes of each slice's threshold, by default all; `promised`
+        are the slices' own promises, by default that to all nodes.
         """
         counts = np.bincount(codes, minlength=len(names)).tolist()
         labels = np.bincount(codes, self.sizes, len(names)).tolist()
         hits = None if self.covered is None else np.bincount(codes, self.covered, len(names))
         slices = []
         for i, (name, n) in enumerate(zip(names, counts, strict=True)):
-            slice = Slice(name, n, labels[i] / n if n else None)
+            own = self.promised if promised is None else promised[i]
+            slice = Slice(name, n, labels[i] / n if n else None, promised=own)
             if n and hits is not None:
                 slice = replace(slice, coverage=float(hits[i]) / n)
-                if self.n_calib is not None:
+                alpha = self.alpha
+                if n_calib is not None and own is not None:  # a threshold of its own
+                    alpha = 1 - Fraction(str(own))
+                if self.exact or n_calib is not None:
                     calibrated = self.n_calib if n_calib is None else int(n_calib[i])
-                    low, high = _interval(calibrated, n, self.alpha)
+                    low, high = _interval(calibrated, n, alpha)
                     slice = replace(slice, low=low, high=high)
             slices.append(slice)
         return slices
 
-    def in_bands(self, values: np.ndarray, single: int = 12) -> list[Slice]:
-        """A slice per band of whole numbers that occur."""
-        pairs = bands(int(values.max(initial=0)), single)
-        names = [f"{a:,}" if a == b else f"{a:,}\u00a0to\u00a0{b:,}" for a, b in pairs]
-        codes = np.searchsorted([low for low, _ in pairs], values, side="right") - 1
+    def present(self, codes: np.ndarray, names: Sequence[str]) -> list[Slice]:
+        """A slice per name that occurs."""
         return [slice for slice in self.by(codes, names) if slice.n]
 
-
-def bands(largest: int, single: int = 12) -> list[tuple[int, int]]:
-    """First and last number of each band: every number by itself, or bands that double.
-
-    They double where `largest` is above `single`: 0, 1, 2 to 3, 4 to 7, ...
-    """
-    if largest <= single:
-        return [(value, value) for value in range(largest + 1)]
-    return [(0, 0), *((2**i, 2 ** (i + 1) - 1) for i in range(largest.bit_length()))]
+    def in_bands(self, values: np.ndarray, single: int = 12) -> list[Slice]:
+        """A slice per band of whole numbers that occur."""
+        names, codes = in_bands(values, single)
+        return self.present(codes, names)
 
 
 @lru_cache

@@ -15,6 +15,11 @@
     propagated_context: "known labels, by context",
     regression: "regression on features",
   };
+  // A colour (in page.css) and a shape for each part, the same in all methods.
+  const PARTS = Object.keys(PART_NAMES);
+  const SHAPES = { similar: "●", linked: "■", two_hop: "◆", context: "▲" };
+  const colourOf = (part) => "part" + (PARTS.includes(part) ? PARTS.indexOf(part) : 7);
+  const SMALL = 0.05; // parts of less evidence are shown together
   const $ = (id) => document.getElementById(id);
   const number = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits) : "∞");
   const percent = (share) => (share && share < 0.001 ? "< 0.1" : (100 * share).toFixed(1)) + " %";
@@ -206,6 +211,9 @@
         make("td", { text: nodes.roles[nodes.role[place]] }),
       );
       if (place === current) row.setAttribute("aria-current", "true");
+      row.addEventListener("click", (event) => {
+        if (!event.target.closest("a")) location.hash = hash(nodes.ids[place]);
+      });
       return row;
     });
     $("rows").replaceChildren(...rows);
@@ -300,7 +308,7 @@
         ? "Non-conformity score of each label. Labels with a score up to the threshold (the line) are in the set."
         : nodes.additive
           ? "Non-conformity scores of each label: the node's own, and means over other nodes. Labels with a weighted mean up to the threshold (the line) are in the set."
-          : "Bars to the right are evidence for a label, bars to the left against it. They add up to its score; labels with a score up to the threshold (the line) are in the set.";
+          : "Bars to the right are evidence for a label, bars to the left against it. The more evidence, the lower its score; labels with a score up to the threshold (the line) are in the set.";
     const out = [
       make("h4", { text: "Why these labels" }),
       make("p", { class: "why", text: why }),
@@ -350,9 +358,14 @@
     );
     const bars = make("dl", { class: "bars" });
     const at = (value) => (100 * (value - scale.low)) / scale.width;
-    nodes.parts.forEach(([part, weight], order) => {
-      const value = scoreOf(part, place, label);
-      const bar = make("span", { class: `fill part${order % 8}` });
+    const pieces = nodes.parts.map(([part, weight]) => ({
+      name: partName(part),
+      colour: colourOf(part),
+      value: scoreOf(part, place, label),
+      weight,
+    }));
+    for (const { name: words, colour, value, weight } of nodes.additive ? pieces : folded(pieces)) {
+      const bar = make("span", { class: `fill ${colour}` });
       if (nodes.additive) {
         bar.style.left = at(Math.min(0, value)) + "%";
         bar.style.width = Math.abs(at(value) - at(0)) + "%";
@@ -362,10 +375,9 @@
         bar.style.width = half + "%";
       }
       const track = make("span", { class: nodes.additive ? "track" : "track centred" }, bar);
-      bars.append(
-        line(partName(part), track, (nodes.additive || value < 0 ? "" : "+") + number(value), weight),
-      );
-    });
+      const sign = nodes.additive || value < 0 ? "" : "+";
+      bars.append(line(words, track, sign + number(value), weight));
+    }
     const bar = make("span", { class: "fill mixed" });
     bar.style.left = at(Math.min(0, mixed)) + "%";
     bar.style.width = Math.abs(at(mixed) - at(0)) + "%";
@@ -383,6 +395,16 @@
       ),
     );
     return make("li", { class: inside ? "in" : "out" }, heading, bars);
+  }
+
+  /* Pieces of evidence, the largest first; small ones are added up. */
+  function folded(pieces) {
+    const order = [...pieces].sort((one, two) => Math.abs(two.value) - Math.abs(one.value));
+    const small = order.filter(({ value }) => Math.abs(value) < SMALL);
+    if (small.length < 2) return order;
+    const value = small.reduce((sum, piece) => sum + piece.value, 0);
+    const rest = { name: `${small.length} smaller parts`, colour: "part7", value };
+    return [...order.slice(0, order.length - small.length), rest];
   }
 
   function line(name, track, text, weight) {
@@ -408,14 +430,14 @@
   function neighbourhood(place) {
     if (!nodes.near.length) return [];
     const kinds = nodes.near.map((name) => {
-      const order = nodes.parts.findIndex(([part]) => part === name);
-      const weight = nodes.parts[order][1];
+      const [, weight] = nodes.parts.find(([part]) => part === name);
       const list = neighboursOf(name, place, Math.abs(weight));
       return {
         words: partName(name),
         weight,
         list,
-        part: order % 8,
+        name,
+        colour: colourOf(name),
         all: nodes["count " + name][place],
       };
     });
@@ -454,7 +476,7 @@
     });
     const sector = (2 * Math.PI) / kinds.length;
     const [lines, marks] = [draw("g", {}), draw("g", {})];
-    kinds.forEach(({ part, list }, which) => {
+    kinds.forEach(({ name, colour, list }, which) => {
       const middle = kinds.length === 2 ? which * Math.PI + Math.PI : which * sector - Math.PI / 2;
       const [heaviest, lightest] = [list[0].share, list[list.length - 1].share];
       const most = kinds.length === 1 ? (sector * (list.length - 1)) / list.length : sector * 0.86;
@@ -467,9 +489,9 @@
         const x = cx + Math.cos(angle) * far * 190;
         const y = cy + Math.sin(angle) * far * 128;
         const r = 4 + 4 * Math.sqrt(one.share / heaviest);
-        lines.append(draw("line", { x1: cx, y1: cy, x2: x, y2: y, class: `part${part}` }));
+        lines.append(draw("line", { x1: cx, y1: cy, x2: x, y2: y, class: colour }));
         const same = agrees(one.place) ? "same" : "other";
-        const shape = mark(which, x, y, r, `part${part} ${same}`);
+        const shape = mark(SHAPES[name], x, y, r, `${colour} ${same}`);
         shape.append(
           draw("title", {}, `${nodes.ids[one.place]}: ${nodes.classes[nodes.top[one.place]]}`),
         );
@@ -486,11 +508,13 @@
     return svg;
   }
 
-  const SHAPES = ["●", "■", "◆"];
-
-  function mark(which, x, y, r, kind) {
-    if (which % 3 === 0) return draw("circle", { cx: x, cy: y, r, class: kind });
-    const turn = which % 3 === 2 ? `rotate(45 ${x} ${y})` : "";
+  function mark(shape, x, y, r, kind) {
+    if (shape === "●") return draw("circle", { cx: x, cy: y, r, class: kind });
+    if (shape === "▲") {
+      const points = `${x},${y - 1.2 * r} ${x + 1.1 * r},${y + 0.8 * r} ${x - 1.1 * r},${y + 0.8 * r}`;
+      return draw("polygon", { points, class: kind });
+    }
+    const turn = shape === "■" ? "" : `rotate(45 ${x} ${y})`;
     return draw("rect", {
       x: x - 0.9 * r,
       y: y - 0.9 * r,
@@ -506,11 +530,11 @@
     return make(
       "ul",
       { class: "kinds" },
-      ...kinds.map(({ words, part, all }, which) =>
+      ...kinds.map(({ words, name, colour, all }) =>
         make(
           "li",
           {},
-          make("span", { class: `part${part}`, "aria-hidden": "true", text: SHAPES[which % 3] }),
+          make("span", { class: colour, "aria-hidden": "true", text: SHAPES[name] ?? "◆" }),
           ` ${all.toLocaleString("en")} ${words}`,
         ),
       ),
