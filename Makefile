@@ -9,7 +9,7 @@ DATA   := $(or $(SNAPS_DATA),$(abspath $(wildcard ../shared/data)))
 
 LOWEST := .venv-lowest
 
-.PHONY: demo test test-lowest test-pythons fuzz kill lint bench docs package clean
+.PHONY: demo test test-lowest test-pythons fuzz kill lint bench docs package release-check clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -62,6 +62,13 @@ package: $(VENV)/.package
 	$(BIN)/python -m build --outdir dist
 	$(PYTHON) tests/package.py dist/*.whl dist/*.tar.gz
 
+# All that a package index would refuse or show badly; `make package` also installs them.
+release-check: $(VENV)/.release
+	rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist
+	$(BIN)/python tests/release.py dist
+	$(BIN)/twine check --strict dist/*
+
 clean:
 	rm -rf $(VENV) $(VENV)-* demo build dist src/*.egg-info lab/*.egg-info
 
@@ -87,6 +94,10 @@ $(VENV)/.docs: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/b
 
 $(VENV)/.package: | $(VENV)/bin/python
 	$(PIP) "build>=1.2"
+	touch $@
+
+$(VENV)/.release: | $(VENV)/bin/python
+	$(PIP) "build>=1.2" "twine>=6.1"
 	touch $@
 
 $(VENV)/.bench: pyproject.toml lab/pyproject.toml lab/constraints.txt | $(VENV)/bin/python

@@ -45,6 +45,7 @@ html_title = f"snaps {version}"
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
 html_js_files = [("pages.js", {"defer": ""})]
+html_search_scorer = str(Path(__file__).parent / "static" / "scorer.js")
 html_show_search_summary = False  # it would fetch pages, which browsers refuse for files
 html_copy_source = False
 html_show_sourcelink = False

@@ -160,14 +160,16 @@ def draw_idea(example: Example) -> None:
         assert list(method.predict_set([example.NODE])[0]) == inside
         picture.text(left, 36, title, size=17, font_weight=600)
         start, width = left + 66, 145
+        at = start + width * cut
         for place, name in enumerate(AREAS):
             down, kept = 62 + 38 * place, place in inside
             bar = width * float(row[place])
             picture.text(start - 8, down + 19, name, size=14, text_anchor="end")
             picture.box(start, down, max(bar, 2), 26, COLOURS[place] if kept else "grey")
             shown = f"{row[place]:.0%}".replace("%", " %")
-            picture.text(start + bar + 7, down + 19, shown, "dim", 14)
-        at = start + width * cut
+            ends = start + bar + 7
+            ends = at + 7 if ends - 4 < at < ends + 36 else ends  # not across the line
+            picture.text(ends, down + 19, shown, "dim", 14)
         picture.line(at, 52, at, 216, "cut", 2, stroke_dasharray="5 4")
         anchor = {} if at < start + 60 else {"text_anchor": "middle"}
         words = f"cut-off {cut:.0%}".replace("%", " %")

@@ -109,6 +109,39 @@ def summary(results: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
     return said, lines
 
 
+def budgets(result: dict[str, Any]) -> list[str]:
+    """Labels per set by label budget, mean over the graphs."""
+    names = ["APS", "SNAPS, 1/3", "SNAPS, halves", "SNAPS", "Pooled, halves", "Pooled"]
+    lines = [f"| alpha | labels | tune, calibrate | {' | '.join(names)} |", "|---" * 9 + "|"]
+    sizes = {(r["alpha"], r["budget"], r["method"]): r for r in result["averages"]}
+    for alpha, budget in dict.fromkeys((each[0], each[1]) for each in sizes):
+        row = [sizes[alpha, budget, name] for name in names]
+        parts = f"{row[3]['n_tune']}, {row[3]['n_calib']}"
+        cells = " | ".join(f"{each['size']:.2f}" for each in row)
+        lines.append(f"| {alpha:g} | {budget} | {parts} | {cells} |")
+    return lines
+
+
+def decisions(result: dict[str, Any]) -> list[str]:
+    """What floors, class thresholds and accepted labels cost, mean over the graphs."""
+    found = {(r["promise"], r["level"], r["method"]): r for r in result["averages"]}
+    kinds = ("one threshold", "floor 0.8", "class thresholds")
+    lines = [f"| alpha | method | {' | '.join(kinds)} |", "|---" * 5 + "|"]
+    for alpha in (0.1, 0.05):
+        for method in ("APS", "SNAPS", "Pooled"):
+            row = [found[kind, alpha, method] for kind in kinds]
+            cells = " | ".join(f"{each['size']:.2f}, {each['worst_class']:.3f}" for each in row)
+            lines.append(f"| {alpha:g} | {method} | {cells} |")
+    whos = ("classifier", "classifier, retrained", "Pooled")
+    lines += ["", "Share of the nodes accepted, and of these the wrong ones:", ""]
+    lines += [f"| error | {' | '.join(whos)} |", "|---" * 4 + "|"]
+    for error in (0.01, 0.02, 0.05):
+        row = [found["accept", error, who] for who in whos]
+        cells = " | ".join(f"{each['selected']:.1%}, {each['wrong']:.2%}" for each in row)
+        lines.append(f"| {error:g} | {cells} |")
+    return lines
+
+
 def replace(text: str, mark: str, lines: list[str]) -> str:
     """Put lines between the marks of this name."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
@@ -132,6 +165,13 @@ def main() -> None:
     first = "How to read the tables <tables/differences>"
     tree = [":::{toctree}", ":hidden:", "", first, *names, ":::"]
     page.write_text(replace(text, "tables", [*lines, "", *tree]))
+    for name, table, write in (
+        ("pooled", "budgets", budgets),
+        ("decisions", "decisions", decisions),
+    ):
+        (result,) = (result for result in results if result["table"] == table)
+        page = DOCS / f"{name}.md"
+        page.write_text(replace(page.read_text(), table, write(result)))
     print(f"wrote results.md and {len(results) + 1} pages in tables/")
 
 

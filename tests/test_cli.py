@@ -77,7 +77,7 @@ def test_predict_as_a_program(here):
     done = shell(SNAPS, *PREDICT, "--alpha", "0.2")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("SNAPS with APS(randomized=True), alpha 0.2\n")
-    assert "calibrated on 15 nodes, tuned on 15\n" in done.stdout
+    assert "calibrated on 19 nodes, tuned on 11\n" in done.stdout
     assert done.stdout.endswith("\nwrote sets.parquet\n")
     table = pq.read_table("sets.parquet")
     kinds = [str(kind).replace("element", "item") for kind in table.schema.types]
@@ -106,7 +106,7 @@ print(len(pyarrow.table({{"a": [1, 2]}}).to_pandas()))
 
 
 def test_demo_as_a_program(tmp_path):
-    done = shell(SNAPS, "demo", "--nodes", "300", "--out", "d", cwd=tmp_path)
+    done = shell(SNAPS, "demo", "--nodes", "400", "--out", "d", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert all(name in done.stdout for name in ("APS", "RAPS", "DAPS", "SNAPS", "coverage"))
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
@@ -118,7 +118,9 @@ def test_demo_as_a_program(tmp_path):
         *(f"d/graph/{name}" for name in graph),
     }
     assert (tmp_path / "d" / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert "Next: snaps predict d/graph --alpha 0.05 --out sets.parquet" in done.stdout
+    assert (
+        "Next: snaps predict d/graph --method pooled --alpha 0.05 --out sets.parquet" in done.stdout
+    )
 
 
 def test_bad_input_as_a_program(here):
@@ -327,8 +329,8 @@ def test_the_report_of_predict(here, run):
         "seed": 0,
         "weights": cp.part_weights_,
         "threshold": cp.threshold_,
-        "calibration_nodes": 15,
-        "tuning_nodes": 15,
+        "calibration_nodes": 19,
+        "tuning_nodes": 11,
         "classes": [0, 1, 2],
         "neighbours": {"similar": {"method": "exact", "recall": 1.0, "candidates": None}},
         "sets": 30,
@@ -604,7 +606,7 @@ def test_a_folder_of_csv(here, run):
 
 
 def test_evaluate_prints_a_table(here, run):
-    code, out, err = run("evaluate", "g", "--splits", 3, "--alpha", 0.2, "--calib", 20)
+    code, out, err = run("evaluate", "g", "--splits", 3, "--alpha", 0.2, "--calib", 25)
     assert (code, err) == (0, "")
     assert "Means over 3 random splits" in out and "SNAPS on THR" in out
 
@@ -623,7 +625,7 @@ def test_the_pool_of_evaluate(here, run):
 def test_sets_of_the_demo_say_how_they_were_made(here, run):
     run("demo", "--nodes", 200, "--out", "d", "--seed", 3)
     made = pq.read_schema(here / "d" / "sets.parquet").metadata
-    assert made[b"snaps.method"] == b"SNAPS" and made[b"snaps.seed"] == b"3"
+    assert made[b"snaps.method"] == b"Pooled" and made[b"snaps.seed"] == b"3"
     assert made[b"snaps.version"] == snaps.__version__.encode()
 
 
@@ -634,7 +636,8 @@ def test_demo(here, run):
     methods = ["APS", "RAPS", "DAPS", "SNAPS", "Pooled"]
     assert [row["method"] for row in report["results"]] == methods
     assert all(abs(row["coverage"] - 0.9) < 0.05 for row in report["results"])
-    assert run("predict", "d/graph", "--alpha", 0.1, "--out", "again.parquet")[0] == 0
+    again = ["--method", "pooled", "--alpha", 0.1, "--out", "again.parquet"]
+    assert run("predict", "d/graph", *again)[0] == 0
     assert read_sets("again.parquet") == read_sets("d/sets.parquet")
 
 
@@ -1000,8 +1003,8 @@ def test_without_tuning_nodes_the_budget_of_a_split_pays_for_advice(here, run):
     code, out, err = run("evaluate", "made", "--goal", "smallest", "--splits", 5, "--json")
     assert (code, err) == (0, "")
     told = json.loads(out)
-    assert (told["advice"]["tuning_nodes"], told["advice"]["calibration_nodes"]) == (150, 150)
-    assert {row["n_calib"] for row in told["results"] if row["method"] == "Pooled"} == {150}
+    assert (told["advice"]["tuning_nodes"], told["advice"]["calibration_nodes"]) == (141, 159)
+    assert {row["n_calib"] for row in told["results"] if row["method"] == "Pooled"} == {159}
     code, _, err = run("evaluate", "made", "--goal", "smallest", "--calib", 10)
     assert code == 2 and "'--goal' must have at least 19 nodes that calibrate, got 10" in err
 
@@ -1070,8 +1073,8 @@ def test_a_parquet_file_tells_where_it_comes_from(here, run):
         "snaps.score": "APS(randomized=True)",
         "snaps.alpha": "0.2",
         "snaps.seed": "3",
-        "snaps.calibration_nodes": "15",
-        "snaps.tuning_nodes": "15",
+        "snaps.calibration_nodes": "19",
+        "snaps.tuning_nodes": "11",
     }
 
 
@@ -1084,7 +1087,7 @@ def test_json_tells_where_it_comes_from(here, run):
     judged = json.loads(run("evaluate", "g", "--splits", 2, "--alpha", 0.2, "--json")[1])
     for report in (model, plain, judged):
         assert known.items() <= report.items()
-    assert {"alpha": 0.2, "seed": 3, "calibration_nodes": 15}.items() <= plain.items()
+    assert {"alpha": 0.2, "seed": 3, "calibration_nodes": 19}.items() <= plain.items()
     assert judged["seed"] == 0 and judged["splits"] == 2
     read = hashlib.sha256((here / "m.snaps").read_bytes()).hexdigest()
     assert again["inputs"] == {**folder, "m.snaps": read}
@@ -1340,7 +1343,7 @@ def test_predict_with_a_folder_that_has_grown(here, run):
     )
     assert read_sets() == as_read(fresh.predict_set(NAMES[TEST][::-1]))
     assert report["threshold"] == fresh.threshold_ != first.threshold_
-    assert report["calibration_nodes"] == report["tuning_nodes"] == 15
+    assert (report["calibration_nodes"], report["tuning_nodes"]) == (19, 11)
 
 
 def test_new_nodes_with_role_calib_calibrate_too(here, run):
@@ -1351,7 +1354,7 @@ def test_new_nodes_with_role_calib_calibrate_too(here, run):
     report = json.loads(good(run("predict", "g", *WITH, "--json", "--save", "new.snaps")))
     calib = [*first.calib_ids_, NAMES[55], NAMES[58]]
     fresh = snaps.SNAPS(0.2).calibrate(graph, PROBS, LABELS, calib, first.tune_ids_)
-    assert report["calibration_nodes"] == 17 and report["threshold"] == fresh.threshold_
+    assert report["calibration_nodes"] == 21 and report["threshold"] == fresh.threshold_
     rest = np.setdiff1d(TEST, [55, 58])
     assert read_sets() == as_read(fresh.predict_set(rest))
     assert read_sets() == as_read(snaps.load("new.snaps").predict_set(rest))
@@ -1407,7 +1410,7 @@ def test_a_folder_without_any_calibration_node(here, run):
     write_part(here / "g", TEST, roles=roles_of(test=TEST))
     code, out, err = run("predict", "g", *WITH)
     assert (code, out) == (2, "")
-    assert err.startswith("snaps: error: 'graph' must have calibration nodes, got none of 15: ")
+    assert err.startswith("snaps: error: 'graph' must have calibration nodes, got none of 19: ")
 
 
 def test_a_predictor_that_cannot_be_saved_when_the_sets_are_written(here, run, monkeypatch):

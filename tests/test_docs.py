@@ -11,12 +11,9 @@ stand-ins for the reader's data.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 import textwrap
 import warnings
 from itertools import zip_longest
@@ -157,105 +154,6 @@ def test_every_command_is_on_its_page():
         commands |= {f"{name} {each}".strip(): one for each, one in inner.items()}
 
 
-# ---- The site ------------------------------------------------------------------------------------
-
-
-def build(source, target):
-    for module in ("sphinx", "furo", "myst_parser"):
-        pytest.importorskip(module)
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", source, target]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The pages, built once."""
-    folder = tmp_path_factory.mktemp("site")
-    done = build(REPOSITORY / "docs", folder)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-def test_the_site_is_built_without_warnings_and_opens_from_disk(site):
-    pages = list(site.rglob("*.html"))
-    assert {page.stem for page in pages} >= {page.stem for page in DOCS} | {"sample-report"}
-    loaded = re.compile(r"<(?:script|img|source)[^>]* src=\"([^\"]+)|<link[^>]* href=\"([^\"]+)")
-    for page in pages:
-        for found in loaded.findall(page.read_text()):
-            assert "://" not in "".join(found), f"{page.name} loads {found}"
-
-
-def test_the_reference_lists_attributes_links_names_and_sources(site):
-    text = (site / "reference" / "SNAPS.html").read_text()
-    shown = re.sub(r"<[^>]+>", "", text)
-    assert "weights_: (lam, mu)" in shown
-    for name in ("threshold_", "scores_", "score_", "calib_nodes_", "tune_nodes_", "classes_"):
-        assert f'<span class="pre">{name}</span>' in text, name
-    assert "[source]" in shown and "../_modules/snaps/estimators.html" in text
-    assert "numpy.org/doc/stable" in (site / "api.html").read_text()
-    assert 'href="reference/Pooled.html#snaps.Pooled"' in (site / "start.html").read_text()
-
-
-def test_the_tutorial_shows_the_notebook_with_its_outputs(site):
-    text = (site / "tutorial.html").read_text()
-    assert text.count("data:image/png;base64") == 3
-    assert "labels per set" in text and "minutes per paper" in text
-
-
-class Search:
-    """The site's own search: pages that have all words of a query."""
-
-    def __init__(self, folder):
-        text = (folder / "searchindex.js").read_text()
-        index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
-        self.names, self.tables = index["docnames"], (index["terms"], index["titleterms"])
-
-    def __call__(self, query):
-        from snowballstemmer import stemmer
-
-        stem = stemmer("english").stemWord
-        found = set(range(len(self.names)))
-        for word in re.findall(r"\w+", query.lower()):
-            places = [table.get(stem(word), []) for table in self.tables]
-            found &= {n for each in places for n in ([each] if isinstance(each, int) else each)}
-        return {self.names[n] for n in found}
-
-
-FOUND = {  # what newcomers search for, and a page that must answer
-    "drift": "production",
-    "uncertainty": "index",
-    "transductive": "concepts",
-    "imbalanced": "imbalanced",
-    "mini batch": "minibatch",
-    "heterophily": "heterophily",
-    "GPU": "install",
-    "multi label": "faq",
-    "Windows": "install",
-    "imbalanced classes": "faq",
-    "many calibration nodes": "faq",
-    "graph larger memory": "scale",
-    "tuned calibration nodes valid": "faq",
-    "cite": "references",
-    "CUDA tensors": "own_model",
-    "time stamps": "faq",
-    "edges whole graphs regression": "faq",
-    "good alpha": "faq",
-    "calibration set": "glossary",
-    "isolated node": "groups",
-    "synthetic graph": "start",
-    "bibtex": "references",
-}
-
-
-@pytest.mark.parametrize("query", FOUND)
-def test_search_finds_what_newcomers_ask_for(site, query):
-    assert FOUND[query] in Search(site)(query)
-
-
-def test_search_does_not_find_what_is_not_there(site):
-    assert not Search(site)("calibration flugelhorn")
-
-
 def test_every_warning_is_on_the_troubleshooting_page():
     """Each call of `warn` has three words in a row that the page has too."""
     page = " ".join((REPOSITORY / "docs" / "faq.md").read_text().split())
@@ -269,18 +167,6 @@ def test_every_warning_is_on_the_troubleshooting_page():
             assert any(triple in page for triple in triples), f"{path.name}: {text}"
             seen += 1
     assert seen >= 12
-
-
-def test_broken_links_break_the_build(tmp_path):
-    (tmp_path / "conf.py").write_text((REPOSITORY / "docs" / "conf.py").read_text())
-    (tmp_path / "static").mkdir()
-    for name in ("pages.css", "pages.js"):
-        (tmp_path / "static" / name).touch()
-    links = ["[gone](page.md)", "![gone](picture.png)", "[gone](#place)"]
-    (tmp_path / "index.md").write_text("\n\n".join(["# A page", *links]))
-    done = build(tmp_path, tmp_path / "out")
-    assert done.returncode != 0
-    assert all(name in done.stderr for name in ("page.md", "picture.png", "place")), done.stderr
 
 
 # ---- The checks above find what they are for -----------------------------------------------------

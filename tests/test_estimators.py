@@ -475,10 +475,10 @@ def test_the_repr_tells_whether_it_is_calibrated_and_with_what(tmp_path):
     text += "weights='tune', neighbours='auto', recall=0.95, candidates=None"
     assert repr(cp) == f"{text})"
     small.calibrated(cp)
-    assert repr(cp) == f"{text}; calibrated on 15 nodes, tuned on 15)"
+    assert repr(cp) == f"{text}; calibrated on 19 nodes, tuned on 11)"
     cp.save(tmp_path / "cp", data=False)
     assert repr(snaps.load(tmp_path / "cp")) == (
-        f"{text}; calibrated on 15 nodes, tuned on 15, saved without data)"
+        f"{text}; calibrated on 19 nodes, tuned on 11, saved without data)"
     )
     assert repr(small.calibrated()).endswith("; calibrated on 30 nodes)")
 
@@ -506,9 +506,11 @@ def test_predicting_nodes_that_were_used_is_noted(used):
 
 def test_the_headings_of_pooled_stand_apart():
     text = str(small.calibrated(snaps.Pooled(0.2, k=5), known_nodes=[40, 41]).explain(50))
-    _, head, _, *rows = text.splitlines()
-    assert head.split() == ["label", *snaps.scoring.pooling.PARTS, "mixed", "threshold", "in"]
-    ends = [head.index(f" {name} ") + len(name) + 1 for name in snaps.scoring.pooling.PARTS]
+    _, head, *rows = text.splitlines()
+    names = head.split()
+    assert names[0] == "label" and names[-4:] == ["probability", "score", "threshold", "in"]
+    assert set(names[1:-4]) <= {*snaps.scoring.pooling.PARTS, "classes", "others"}
+    ends = [head.index(f" {name} ") + len(name) + 1 for name in names[1:-1]]
     for row in rows[:3]:  # numbers end where their heading ends
         assert all(row[end - 1].isdigit() and row[end] == " " for end in ends)
 

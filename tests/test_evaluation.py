@@ -19,7 +19,7 @@ def test_what_evaluate_says():
     told = cp.evaluate(LABELS)
     mask = cp.predict_set().mask
     hits, sizes = mask[np.arange(30), LABELS[TEST]], mask.sum(axis=1)
-    low, high = quantiles(law.hit_pmf(15, 30, 0.2))
+    low, high = quantiles(law.hit_pmf(19, 30, 0.2))
     assert told == {
         "coverage": hits.mean(),
         "size": sizes.mean(),
@@ -32,8 +32,8 @@ def test_what_evaluate_says():
         "inside": bool(low <= hits.mean() <= high),
         "tied": 0,
         "upper_binds": True,
-        "n_calib": 15,
-        "n_tune": 15,
+        "n_calib": 19,
+        "n_tune": 11,
         "class_coverage": {y: pytest.approx(hits[LABELS[TEST] == y].mean()) for y in range(3)},
         "group_coverage": None,
         "class_promise": None,
@@ -64,7 +64,7 @@ def test_evaluate_prints_as_a_table():
     assert first["size"] == f"{told['size']:.3f}"
     assert first["singleton_hit"] == f"{told['singleton_hit']:.1%}"
     assert first["empty"] == f"{told['empty']:.1%}"
-    assert (first["n"], first["n_calib"], first["n_tune"]) == ("30", "15", "15")
+    assert (first["n"], first["n_calib"], first["n_tune"]) == ("30", "19", "11")
     for kind, names in (("class", "012"), ("group", ("even", "odd"))):
         shown = {line[1]: line[2].split()[0] for line in lines if line[0] == kind}
         key = (lambda name: int(name)) if kind == "class" else str

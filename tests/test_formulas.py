@@ -25,6 +25,7 @@ from snaps import conformal, metrics
 from snaps._kernels import aggregation, scoring, splitting
 from snaps._runtime import randomness as _randomness
 from snaps._runtime.threads import limit_threads
+from snaps.predictor.roles import tuning_share
 from tests.helpers import transcription as t
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.4, 0.5, 0.7]
@@ -730,7 +731,40 @@ def test_tuning_counts_tied_scores(seed):
     np.testing.assert_allclose(cp.scores_, t.daps(own, rows, weight), **CLOSE)
 
 
-@pytest.mark.parametrize("budget, share", [(100, 50), (400, 200), (1200, 500)])
+def by_looking(n, alpha):
+    """The number that calibrates, by looking at every number from half to four fifths."""
+    level = t.exact(alpha)
+    excess = {
+        m: Fraction(t.rank(m, alpha), m + 1) - (1 - level)
+        for m in range(1, n + 1)
+        if n <= 2 * m and 5 * m <= 4 * n and n - m <= 500
+        if (m + 1) * level >= 4 and t.rank(n - m, alpha) <= n - m
+    }
+    if n >= 25 / level:
+        return max(n - n // 2, n - 500)
+    if not excess:
+        return n
+    return min(m for m in excess if excess[m] == min(excess.values()))
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.03, 0.05, 0.07, 0.1, 0.18, 0.2, 0.3, 0.5])
+def test_few_labels_are_divided_as_looking_at_every_number_says(alpha):
+    level = t.exact(alpha)
+    for n in [*range(400), *range(490, 510), 999, 1000, 1001, 2499, 2500, 10_000]:
+        share, calib = tuning_share(n, level), by_looking(n, alpha)
+        assert share == n - calib, n
+        if share:  # both parts give a finite threshold
+            assert t.rank(share, alpha) <= share and t.rank(calib, alpha) <= calib
+            assert share <= 500 and 2 * calib >= n
+
+
+@pytest.mark.parametrize("n, alpha, calib", [(99, 0.05, 79), (150, 0.05, 79), (60, 0.1, 39)])
+def test_few_labels_cover_exactly_what_was_asked_for(n, alpha, calib):
+    assert n - tuning_share(n, t.exact(alpha)) == calib
+    assert Fraction(t.rank(calib, alpha), calib + 1) == 1 - t.exact(alpha)
+
+
+@pytest.mark.parametrize("budget, share", [(100, 41), (400, 200), (1200, 500)])
 def test_a_part_of_the_calibration_nodes_tunes_and_never_calibrates(budget, share):
     world = larger_world(1500, 5)
     arrays = world.arrays()

@@ -111,3 +111,15 @@ def test_the_citation_and_the_workflow_can_be_read():
     assert made == said <= targets
     for path in [root / ".pre-commit-config.yaml", *(root / ".github").rglob("*.yml")]:
         yaml.safe_load(path.read_text())
+
+
+def test_what_is_released_agrees():
+    """`make release-check` builds the distributions; what needs no build is looked at here."""
+    from tests import release
+
+    assert release.version() == snaps.__version__
+    assert release.versions_disagree() == []
+    assert release.broken_links((DOCS.parent / "README.md").read_text()) == []
+    assert release.broken_links("[a](nowhere.md), [b](README.md#c)") == [
+        "README.md links to nowhere.md"
+    ]

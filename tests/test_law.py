@@ -220,10 +220,37 @@ def test_calibrate_and_predict_follow_the_law(method):
         n = len(cp.calib_nodes_)
         hits.append(cp.predict_set(test).mask[np.arange(len(test)), case.labels[test]].sum())
     m = len(case.pool) - 80
-    assert n == 40
+    assert n == 49
     law.assert_law(
         law.fit_hits(hits, law.hit_pmf(n, m, 0.1)), f"{method}, calibrated and predicted"
     )
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "method, budget, alpha, n",
+    [
+        ("SNAPS", 30, 0.1, 30),
+        ("SNAPS", 100, 0.05, 79),
+        ("RAPS", 50, 0.1, 39),
+        ("Pooled", 60, 0.1, 39),
+    ],
+)
+def test_few_labels_follow_the_law(method, budget, alpha, n, seed):
+    """Whatever part of few labels tunes, those that calibrate are a random draw from the pool."""
+    case, hits = load("small"), []
+    if method == "Pooled":  # a score without ties, and no search
+        cp = snaps.Pooled(alpha, score=snaps.APS(), parts=("own", "linked"), seed=seed)
+    else:
+        cp = METHODS[method](alpha=alpha, seed=seed)
+    for calib, test in random_splits(case.pool, budget, 100, seed):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", snaps.SnapsWarning)  # thirty are too few to tune on
+            cp.calibrate(case.graph, case.probs, case.labels, calib, similarity=case.similarity)
+        assert len(cp.calib_nodes_) == n
+        hits.append(cp.predict_set(test).mask[np.arange(len(test)), case.labels[test]].sum())
+    fit = law.fit_hits(hits, law.hit_pmf(n, len(case.pool) - budget, alpha))
+    law.assert_law(fit, f"{method}, {budget} labels")
 
 
 def test_class_conditional_coverage_follows_its_law():

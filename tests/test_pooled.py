@@ -576,6 +576,21 @@ def test_explanation_takes_a_node_apart(calibrated):
     assert "propagated_context" in str(story)
 
 
+def test_evidence_has_one_unit_and_adds_up(calibrated):
+    for node in (700, 701, 702):
+        story = calibrated.explain(node)
+        assert set(story.evidence) == {*pooling.PARTS, "classes"}
+        total = sum(story.evidence.values())
+        np.testing.assert_allclose(1 - softmax(total), story.mixed)
+        columns, folded = story._columns()
+        shown = np.array([row for name, row in columns.items()][:-3])
+        np.testing.assert_allclose(shown.sum(axis=0), total)
+        largest = [np.abs(row).max() for row in story.evidence.values()]
+        assert largest == sorted(largest, reverse=True) and len(folded) != 1
+        assert all(np.abs(story.evidence[name]).max() < 0.25 * largest[0] for name in folded)
+        assert f"{1 - story.mixed[0]:.4f}" in str(story) and "for (+) or against (-)" in str(story)
+
+
 def test_p_values_agree_with_the_sets(calibrated, case):
     nodes = np.arange(500, 600)
     assert ((calibrated.predict_p(nodes) > 0.1) == calibrated.predict_set(nodes).mask).all()

@@ -145,8 +145,13 @@ def test_the_demo(driver, tmp_path):
     with pytest.raises(SystemExit):
         main(["demo", "--nodes", "600", "--out", str(tmp_path / "demo"), "--json"])
     data = snaps.folder.read_folder(tmp_path / "demo" / "graph")
-    cp = snaps.SNAPS(0.05).calibrate(
-        data.graph, data.probs, data.labels, data.nodes("calib"), classes=data.classes
+    cp = snaps.Pooled(0.05).calibrate(
+        data.graph,
+        data.probs,
+        data.labels,
+        data.nodes("calib"),
+        known_nodes=data.nodes("train"),
+        classes=data.classes,
     )
     told = cp.evaluate(data.labels, data.nodes("test"))
     check_opens(driver, tmp_path / "demo" / "report.html", told)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snaps.cli._help import Command, argument, option
 from snaps_lab.reproduce.catalogue import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -30,44 +31,53 @@ def _interrupted_once() -> Iterator[None]:
 def reproduce(
     table: Annotated[
         str,
-        typer.Argument(
-            help="One of: " + ", ".join(EXPERIMENTS) + "; or all that the data at hand allows."
+        argument(
+            "One of: " + ", ".join(EXPERIMENTS) + "; or all that the data at hand allows.", "TABLE"
         ),
     ],
-    datasets: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
+    datasets: Annotated[
+        str | None, option("Only these, separated by commas.", value="names")
+    ] = None,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--file", help="For images: outputs of your own, an .npz; may be repeated."),
+        option(
+            "For images: outputs of your own, an .npz; may be repeated.", "--file", value="file"
+        ),
     ] = None,
     models: Annotated[
-        int, typer.Option(help="Draws of training nodes, a model each; trials of images.")
+        int,
+        option("Draws of training nodes, a model each; trials of images.", value="number"),
     ] = 10,
-    splits: Annotated[int, typer.Option(help="Calibration/test splits a model.")] = 100,
-    seed: Annotated[int, typer.Option(help="Fixes every random choice.")] = 0,
+    splits: Annotated[int, option("Calibration/test splits per model.", value="number")] = 100,
+    seed: Annotated[int, option("Fixes every random choice.", value="number")] = 0,
     as_authors: Annotated[
         bool,
-        typer.Option("--as-authors", help="Do all as the authors did; with the main tables."),
+        option("Do all as the authors did; with the main tables.", "--as-authors"),
     ] = False,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with the graphs; default: SNAPS_DATA, the cache.")
+        Path | None,
+        option("Folder with the graphs.", value="folder", default="SNAPS_DATA, the cache"),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for numbers and pictures.")] = Path("results"),
+    out: Annotated[Path, option("Folder for numbers and pictures.", value="folder")] = Path(
+        "results"
+    ),
     page: Annotated[
         Path | None,
-        typer.Option(help="Also write one page of all in --out; 'all' writes results.md there."),
+        option("Also write one page of all in --out; 'all' writes results.md there.", value="file"),
     ] = None,
     runs: Annotated[
-        Path | None, typer.Option(help="Folder for finished pieces; default: the cache.")
+        Path | None,
+        option("Folder for finished pieces.", value="folder", default="the cache"),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Models to train at once.")] = None,
+    jobs: Annotated[int | None, option("Models to train at once.", value="number")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON, and files to stderr.")
+        bool, option("Print the results as JSON, and files to stderr.", "--json")
     ] = False,
 ) -> None:
-    """Make a table or figure of the paper: our numbers, the published ones, the difference.
+    """Make a table or figure of the paper, next to its numbers.
 
-    The work is cut into pieces (dataset, model, draw) that are kept on disk: a run that was
-    interrupted carries on where it stood.
+    Our numbers, the published ones, and the difference. The work is cut into pieces (dataset,
+    model, draw) that are kept on disk: a run that was interrupted carries on where it stood.
     """
     import os
     import sys
@@ -202,4 +212,5 @@ def _track(label: str, total: int) -> Any:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program; the entry point of the group `snaps.commands`."""
-    app.command(epilog="Example: snaps reproduce table1 --datasets cora_ml,citeseer")(reproduce)
+    example = "snaps reproduce table1 --datasets cora_ml,citeseer"
+    app.command(cls=Command, epilog=f"Example: {example}")(reproduce)

@@ -12,13 +12,17 @@ import pytest
 import scipy.sparse as sp
 
 import snaps
+from snaps._checks import check_alpha
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
+from snaps.predictor.roles import tuning_share
 from snaps.splits import Plan, take_tuning
 from snaps_lab.reproduce import (
     ageing,
     arxiv_cs,
+    budgets,
     catalogue,
+    decisions,
     gpt,
     graphs,
     heldout,
@@ -174,6 +178,90 @@ def test_correct_and_smooth_is_chosen_without_other_labels(small):
     np.testing.assert_array_equal(*found)
     accuracy = [(table.argmax(1) == data.labels)[hidden < 0].mean() for table in (probs, found[0])]
     assert accuracy[1] > accuracy[0] + 0.2
+
+
+# ---- few labels, and decisions -------------------------------------------------------------------
+
+
+def test_the_table_of_budgets(small):
+    _, setting = small
+    result = budgets.build("budgets", ["cora_ml"], setting, track)
+    assert len(result["rows"]) == 2 * 5 * len(budgets.METHODS)
+    for row in result["rows"]:
+        assert row["n_tune"] + row["n_calib"] == row["budget"] and row["inside_law"]
+        if row["method"] in ("SNAPS", "Pooled"):
+            level = check_alpha(row["alpha"])
+            assert row["n_tune"] == tuning_share(row["budget"], level)
+        if row["method"] in ("APS", budgets.FIXED):
+            assert row["n_tune"] == 0
+    of_thirty = {
+        row["method"]: row["size"]
+        for row in result["rows"]
+        if (row["budget"], row["alpha"]) == (30, 0.05)
+    }
+    assert of_thirty["SNAPS"] == of_thirty[budgets.FIXED]  # nothing is tuned on so few
+    header, rows = budgets.layout(result)
+    assert {len(row) for row in rows} == {len(header)}
+    assert any("within four standard errors" in line for line in budgets.remarks(result))
+
+
+@pytest.mark.parametrize("method", ["SNAPS", "Pooled"])
+def test_decisions_are_measured_as_evaluate_splits_does(small, method):
+    data, setting = small
+    cell = decisions._cell("cora_ml", 0, setting)
+    nodes = protocol.draw_nodes(data, 0, 0)
+    logits = runner.trained("cora_ml", "gcn", 0, setting).logits
+    spend = protocol.budget(data, "main", len(nodes.pool))
+    common = {
+        "known_nodes": np.concatenate([nodes.train, nodes.valid]),
+        "n_tune": spend // 2,
+        "logits": True,
+    }
+    options = {
+        decisions.ONE: {},
+        decisions.FLOORED: {"class_floor": 0.8},
+        decisions.BY_CLASS: {"class_conditional": True},
+    }
+    for kind, option in options.items():
+        made = getattr(snaps, method)(0.1, **option)
+        about = made, data.graph, logits, data.labels, nodes.pool, spend, setting.splits, 0
+        expected = snaps.evaluate_splits(*about, **common, accept=0.05)
+        found = cell["sets"][method]["0.1"][kind]
+        for key in ("coverage", "size", "size_nonempty", "singleton_hit", "empty"):
+            assert found[key] == pytest.approx(expected[key].mean(), abs=1e-12), (kind, key)
+        classes = [mean for mean, _ in found["classes"]]
+        np.testing.assert_allclose(classes, expected["class_coverage"].mean(axis=0))
+        assert found["promised"] == found["classes"]  # three classes, all with enough nodes
+    if method == "Pooled":
+        found = cell["lists"]["Pooled"]["0.05"]
+        assert found["selected"] == pytest.approx(expected["selected"].mean())
+        assert found["wrong"] == pytest.approx(expected["false_share"].mean())
+
+
+def test_the_table_of_decisions(small):
+    _, setting = small
+    result = decisions.build("decisions", ["cora_ml"], setting, track)
+    assert not sum(row.get("broken", 0) for row in result["rows"])
+    assert all(row["inside_law"] for row in result["rows"] if row["promise"] != "accept"
+               and row["promise"] != decisions.BY_CLASS)  # fmt: skip
+    lists = [row for row in result["rows"] if row["promise"] == decisions.ACCEPT]
+    assert {(row["method"], row["level"]) for row in lists} == {
+        (who, error) for who in decisions.LISTS for error in decisions.ERRORS
+    }
+    header, rows = decisions.layout(result)
+    assert {len(row) for row in rows} == {len(header)}
+    assert any("times as many" in line for line in decisions.remarks(result))
+
+
+def test_a_class_below_its_promise_is_counted():
+    """Coverage of a class over draws, its error, and who is called broken."""
+    cells = [
+        {"promised": [[0.7, 0.01], [0.81, 0.02], None]},
+        {"promised": [[0.72, 0.01], None, None]},
+    ]
+    pairs = decisions._over_draws(cells, "promised")
+    assert pairs[0] == pytest.approx((0.71, 0.01 / np.sqrt(2)))
+    assert pairs[1] == (0.81, 0.02) and pairs[2][0] is None
 
 
 # ---- held-out graphs -----------------------------------------------------------------------------
@@ -390,7 +478,8 @@ def test_the_larger_graph(small, monkeypatch, tmp_path):
 
 
 def test_every_new_table_is_in_the_catalogue():
-    assert {"heldout", "time", "gpt", "arxiv-cs"} <= set(catalogue.EXPERIMENTS)
+    new = {"heldout", "time", "gpt", "arxiv-cs", "budgets", "decisions"}
+    assert new <= set(catalogue.EXPERIMENTS)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -1,13 +1,39 @@
-"""Tables on the terminal whose numbers survive any width: too many columns go below each other."""
+"""Tables on the terminal whose numbers survive any width, and tables for notebooks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from html import escape
 from typing import Literal
 
 # Cells longer than this wrap at spaces: a remark next to a number need not keep its line.
 _LONGEST_CELL = 16
+
+
+def html_table(
+    header: Sequence[object], rows: Iterable[Sequence[object]], *, above: str = "", below: str = ""
+) -> str:
+    """A table as notebooks show it, with lines of text above and below; all is escaped.
+
+    Examples
+    --------
+    >>> html_table(["label"], [["<fraud>"]])
+    '<div><table><tr><th>label</th></tr><tr><td>&lt;fraud&gt;</td></tr></table></div>'
+    """
+
+    def row(cells: Sequence[object], kind: str) -> str:
+        inner = (f"<{kind}>{escape(str(cell))}</{kind}>" for cell in cells)
+        return f"<tr>{''.join(inner)}</tr>"
+
+    head = row(header, "th") if header else ""
+    table = f"<table>{head}{''.join(row(cells, 'td') for cells in rows)}</table>"
+    return f"<div>{html_lines(above)}{table}{html_lines(below)}</div>"
+
+
+def html_lines(text: str) -> str:
+    """A paragraph per line, escaped."""
+    return "".join(f"<p>{escape(line)}</p>" for line in text.splitlines())
 
 
 def print_table(

@@ -18,6 +18,7 @@ from snaps import metrics
 from snaps._checks import check_alpha, check_integer, check_seed, shown
 from snaps._checks.named import class_order
 from snaps._runtime.randomness import CANDIDATE_STREAM, FOLD_STREAM, hashes, smallest, uniforms
+from snaps._tables import html_table
 from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.errors import SnapsError, warn
 from snaps.estimators import CANDIDATES
@@ -89,16 +90,29 @@ class Advice:
         """The advice for another goal, from the same comparison."""
         return self.comparison.advice(goal)
 
+    def _rows(self) -> list[list[str]]:
+        """The methods, each with its numbers and their intervals."""
+        return [
+            [row["method"]]
+            + [f"{row[k]:.3f} ({row[k + '_low']:.2f}-{row[k + '_high']:.2f})" for k in NUMBERS]
+            for row in self.rows
+        ]
+
+    def _reasons(self) -> list[str]:
+        return [self.reason, self.cost] if self.cost else [self.reason]
+
     def __str__(self) -> str:
         width = max(len(row["method"]) for row in self.rows)
-        lines = [self.reason, self.cost] if self.cost else [self.reason]
-        lines.append(" " * width + "".join(f"{key:>22}" for key in NUMBERS))
-        for row in self.rows:
-            cells = (
-                f"{row[k]:.3f} ({row[k + '_low']:.2f}-{row[k + '_high']:.2f})" for k in NUMBERS
-            )
-            lines.append(f"{row['method']:<{width}}" + "".join(f"{cell:>22}" for cell in cells))
-        return "\n".join(lines)
+        lines = [
+            f"{name:<{width}}" + "".join(f"{cell:>22}" for cell in cells)
+            for name, *cells in (["", *NUMBERS], *self._rows())
+        ]
+        return "\n".join([*self._reasons(), *lines])
+
+    def _repr_html_(self) -> str:
+        return html_table(
+            ["method", *NUMBERS.values()], self._rows(), above="\n".join(self._reasons())
+        )
 
 
 def advise(
@@ -121,7 +135,7 @@ def advise(
     """Recommend a method for your number of calibration nodes, from the tuning nodes alone.
 
     By cross-validation: five fits of every method, seconds on ten thousand nodes. For the smallest
-    sets and the most single labels the best is recommended, but `Pooled`, the default, if it is
+    sets and the most single labels the best is recommended, but `Pooled` if it is
     behind by no more than noise (two standard errors of the difference). For classes and sizes it
     is the method with the smallest sets whose worst class or size reaches a coverage of 1 - alpha,
     or else that of the best method, less 0.02. A method with near-full sets, above half-way from

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from snaps._checks import shown
 from snaps._checks.classes import class_code
+from snaps._tables import html_table
 from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ class Decisions:
         return "\n".join([self._counted(), *self.promises])
 
     def _repr_html_(self) -> str:
-        lines = [f"<p>{html.escape(line)}</p>" for line in str(self).splitlines()]
-        return f"<div>{''.join(lines)}</div>"
+        return html_table(["action", "nodes"], self.counts.items(), below="\n".join(self.promises))
 
     def to_pandas(self) -> Any:
         """The sets' DataFrame with the column decision: id, labels, size, decision.

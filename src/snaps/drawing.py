@@ -199,6 +199,16 @@ def missing_ids(folder: str | os.PathLike[str]) -> set[int | str]:
     return {id_ for entry in record["labels"] for id_ in entry["missing"]}
 
 
+def check_drawn(folder: str | os.PathLike[str], chances: str | None) -> None:
+    """Refuse chances that are not those which the record says nodes were drawn with."""
+    record = _read_record(Path(folder))
+    if record["draws"] and record.get("chances") != chances:
+        raise SnapsError(
+            f"'--chances' must be {record.get('chances') or 'left out'}, as calibration nodes were "
+            f"drawn by {Path(folder) / RECORD}, got {chances or 'none'}"
+        )
+
+
 def pool_digest(ids: np.ndarray) -> str:
     """SHA-256 of the ids of a pool, sorted, one per line.
 
@@ -237,7 +247,9 @@ def _read_nodes(root: Path, record: dict[str, Any], chances: str | None = None) 
         named = [name.removeprefix("p_") for name in nodes.types if name.startswith("p_")]
         width = 0 if named else nodes.width("probs")[0]
         texts = is_text(nodes.types.get("label"))
-        values = None if chances is None else _numbers(nodes.values(chances), nodes.title(chances))
+        values = (
+            None if chances is None else read_numbers(nodes.values(chances), nodes.title(chances))
+        )
     classes = named or (None if texts or not width else [str(y) for y in range(width)])
     state = Nodes(nodes.path, ids, roles, labelled, drawn, classes, values)
     others = np.flatnonzero((roles == "calib") & ~drawn)
@@ -257,7 +269,7 @@ def _read_nodes(root: Path, record: dict[str, Any], chances: str | None = None) 
     return state
 
 
-def _numbers(values: np.ndarray, title: str) -> np.ndarray:
+def read_numbers(values: np.ndarray, title: str) -> np.ndarray:
     """A column as numbers; in CSV, numbers of columns without a meaning of their own are text."""
     try:
         return np.asarray(values, np.float64)

@@ -185,7 +185,8 @@ class SNAPS(Estimator):
     >>> from snaps.models import smoothed_regression
     >>> data = make_graph(600, 4, seed=1)
     >>> probs = smoothed_regression(data.graph, data.labels, np.arange(60))
-    >>> cp = SNAPS(alpha=0.1).calibrate(data.graph, probs, data.labels, nodes=np.arange(60, 260))
+    >>> cp = SNAPS(alpha=0.1)
+    >>> cp = cp.calibrate(data.graph, probs, data.labels, nodes=np.arange(60, 260))
     >>> len(cp.predict_set(np.arange(260, 600)))
     340
     """

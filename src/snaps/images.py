@@ -190,6 +190,7 @@ class EmbeddedSNAPS(Estimator):
         classes: Any = None,
         group_floor: float | None = None,
         missing_labels: int = 0,
+        chances: Any = None,
         reference: Any = None,
     ) -> Self:
         """Score every item and set the threshold on the calibration items.
@@ -199,7 +200,7 @@ class EmbeddedSNAPS(Estimator):
         features : array (n, d), or Graph with features
             Embeddings such as the input of a network's last layer. Links of a graph are not used.
         probs, labels, nodes, tune_nodes, similarity, logits, known_nodes, groups, classes, \
-        group_floor, missing_labels : see `snaps.SNAPS.calibrate`
+        group_floor, missing_labels, chances : see `snaps.SNAPS.calibrate`
         reference : array of positions, mask (n,), or ids where these are strings; optional
             Only these items, for instance those that trained the classifier, are neighbours. They
             must not calibrate and are not to be predicted; see `join` for arrays of their own.
@@ -227,7 +228,7 @@ class EmbeddedSNAPS(Estimator):
             items, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
             tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups, reference=reference,
             group_floor=group_floor,
-            missing_labels=missing_labels,
+            missing_labels=missing_labels, chances=chances,
         )  # fmt: skip
 
     def recalibrate(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from snaps._checks import (
+    check_flag,
     check_integer,
     check_nodes,
     check_path,
@@ -24,6 +25,7 @@ from snaps._checks import (
 from snaps._checks.classes import check_classes
 from snaps._checks.ids import check_ids, locate
 from snaps._checks.named import align_nodes, names_of, row_ids
+from snaps._tables import html_table
 from snaps.errors import SnapsError, require
 from snaps.graph import MOST_NODES
 from snaps.io.files import check_writable
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _FORMATS = (".parquet", ".csv", ".jsonl")
 _FEW = 6  # classes that are shown by name
+_ROWS = 10  # sets that a notebook shows
 
 
 class _OutOfRange(SnapsError, IndexError):
@@ -259,18 +262,81 @@ class PredictionSets:
             classes += f" {shown(self.classes.tolist())}"
         return f"PredictionSets({len(self)} nodes, {classes}, mean size {size})"
 
-    def to_pandas(self) -> Any:
-        """A DataFrame with columns id, labels (by name) and size.
+    def _repr_html_(self) -> str:
+        rows = [
+            [plainly(id_), ", ".join(map(plainly, labels)), len(labels)]
+            for id_, labels in zip(self.ids[:_ROWS], self, strict=False)
+        ]
+        more = f"{len(self) - _ROWS} more nodes" if len(self) > _ROWS else ""
+        return html_table(["id", "labels", "size"], rows, above=repr(self), below=more)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw which share of the sets has no label, one label, two, and so on.
+
+        Parameters
+        ----------
+        path : path, optional
+            A file to write, .png, .svg or .pdf.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
 
         Examples
         --------
-        >>> PredictionSets(np.array([[True, True], [False, True]]), ids=["ann", "bob"]).to_pandas()
+        >>> figure = PredictionSets(np.array([[True, True], [False, True]])).plot("sizes.png")
+        """
+        from snaps.io.files import new_figure, write_figure
+
+        counts = np.bincount(self.sizes, minlength=2)
+        figure, axis = new_figure()
+        axis.bar(range(len(counts)), counts / max(len(self), 1), color="#0072B2")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.set_xlabel("labels in a set")
+        axis.set_ylabel("share of sets")
+        size = f", mean size {self.sizes.mean():.2f}" if len(self) else ""
+        axis.set_title(f"{len(self):,} sets{size}", fontsize=11)
+        if path is not None:
+            write_figure(path, figure)
+        return figure
+
+    def to_pandas(self, *, wide: bool = False, p: Any = None) -> Any:
+        """A DataFrame with columns id, labels (by name) and size.
+
+        Parameters
+        ----------
+        wide : bool
+            Instead of labels, a column ``in_<class>`` for each class.
+        p : array (m, K), optional
+            With `wide`: p-values of the same nodes, ``cp.predict_p(nodes)``, as columns
+            ``p_<class>``.
+
+        Examples
+        --------
+        >>> sets = PredictionSets(np.array([[True, True], [False, True]]), ids=["ann", "bob"])
+        >>> sets.to_pandas()
             id  labels  size
         0  ann  [0, 1]     2
         1  bob     [1]     1
+        >>> sets.to_pandas(wide=True, p=[[0.2, 0.3], [0.01, 0.9]])
+            id  size   in_0  in_1   p_0  p_1
+        0  ann     2   True  True  0.20  0.3
+        1  bob     1  False  True  0.01  0.9
         """
+        wide = check_flag(wide, "wide")
+        if p is not None and not wide:
+            raise SnapsError("'p' must go with wide=True, got it alone")
+        values = None if p is None else to_numpy(p, "p")
+        if values is not None and values.shape != self.mask.shape:
+            raise SnapsError(f"'p' must have shape {self.mask.shape}, got {values.shape}")
         pandas = require("pandas", "all")
-        return pandas.DataFrame({"id": self.ids, "labels": self.labels(), "size": self.sizes})
+        if not wide:
+            return pandas.DataFrame({"id": self.ids, "labels": self.labels(), "size": self.sizes})
+        columns = {"id": self.ids, "size": self.sizes}
+        for prefix, table in (("in", self.mask), ("p", values)):
+            if table is not None:
+                columns |= {f"{prefix}_{c}": table[:, y] for y, c in enumerate(self.classes)}
+        return pandas.DataFrame(columns)
 
     def to_parquet(
         self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None

@@ -24,10 +24,12 @@ from snaps._checks.classes import class_code
 from snaps._checks.named import class_order
 from snaps._runtime.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.conformal.calibration import Calibration, Promise, warn_few
+from snaps.conformal.chances import draw_uneven, effective_labels
 from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.conformal.selection import list_shares
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
+from snaps.predictor.chances import check_chances, check_promise, uneven
 from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.predictor import Method, level_for, most_demanding
 from snaps.predictor.roles import Roles, tuning_share
@@ -70,6 +72,7 @@ def evaluate_splits(
     select: Any = None,
     fdr: float | None = None,
     accept: float | None = None,
+    chances: Any = None,
 ) -> dict[str, Any]:
     """Evaluate a method on many random calibration/test splits of a pool of labelled nodes.
 
@@ -92,7 +95,7 @@ def evaluate_splits(
     tune_nodes : array of positions, or mask (n,), optional
         Labelled nodes outside the pool to tune on.
     n_tune : int, optional
-        Labels of the budget to tune on; by default half of them, at most 500.
+        Labels of the budget to tune on; by default as many as `calibrate` takes for it.
     known_nodes : array of positions, or mask (n,), optional
         Labelled nodes outside the pool, as evidence for the methods that use such (`Pooled`).
     alphas : sequence of float, or of mappings from class to float; optional
@@ -103,6 +106,9 @@ def evaluate_splits(
         With `select`: the false discovery rate, 0.1 by default.
     accept : float, optional
         An error rate, to evaluate ``cp.accept(accept)`` as well; not with `select`.
+    chances : array (n,), Series, mapping from id, or "edges"; optional
+        Calibration nodes, and tuning nodes of the budget, are drawn with these chances, each node
+        by itself, given that there are `n_calib` of them; see `SNAPS.calibrate`.
 
     Returns
     -------
@@ -113,7 +119,8 @@ def evaluate_splits(
         group. class_coverage has one more axis, a class each; it is nan for a class that no test
         node has, and so has group_coverage where `groups` are given. With `select` or `accept` also
         selected, the share of the test nodes that are selected, and false_share, the share of those
-        that is wrong (0 if none is selected).
+        that is wrong (0 if none is selected). With unequal chances n_effective, the effective
+        number of calibration nodes, and no threshold, as it differs between nodes.
         Given a mapping of methods, a mapping of such dicts.
 
     Examples
@@ -133,6 +140,14 @@ def evaluate_splits(
             )
         checked[name] = method_of(one)
     checked = {name: each.with_group_floor(group_floor, groups) for name, each in checked.items()}
+    for each in checked.values():
+        check_promise(chances, each.promise)
+    if chances is not None and (select is not None or accept is not None):
+        name = "select" if accept is None else "accept"
+        raise SnapsError(
+            f"'{name}' must be left out with chances, got {shown(select or accept)}: its lists "
+            "need calibration nodes that were drawn evenly"
+        )
     by_class = all(each.class_conditional for each in checked.values())
     try:
         levels = None
@@ -156,7 +171,10 @@ def evaluate_splits(
     roles = Roles.read(
         inputs.graph, inputs.num_classes, labels, pool, tune_nodes=tune_nodes,
         known_nodes=known_nodes, classes=classes, groups=groups, name="pool",
+        chances=chances,
     )  # fmt: skip
+    if roles.odds is not None:
+        check_chances(roles.odds, inputs.graph, inputs.positions(roles.calib.keys), "pool")
     listing = _read_listing(select, fdr, accept, roles.classes)
     if len(roles.calib) == 1:
         raise SnapsError("'pool' must hold at least two nodes, got 1")
@@ -231,19 +249,39 @@ def split_method(
         fitted, pool, budget = fitted_levels[alpha]
         positions = inputs.positions(pool.keys)
         scores = inputs.score(fitted, positions)
-        splits = draw_splits(plan.seed, pool.keys, budget, plan.n_splits)
+        odds = _odds(inputs, roles, pool)
+        splits = (
+            draw_splits(plan.seed, pool.keys, budget, plan.n_splits)
+            if odds is None
+            else draw_uneven(plan.seed, pool.keys, odds, budget, plan.n_splits)
+        )
         codes = roles.groups.codes[positions] if roles.groups.given else None
-        if codes is None and method.promise == Promise() and isinstance(level, Fraction):
+        if (
+            codes is None
+            and odds is None
+            and method.promise == Promise()
+            and isinstance(level, Fraction)
+        ):
             out.append(_results(scores, pool.labels, splits, level, method.class_conditional))
             if method.class_conditional:
                 _warn_few(out[-1]["threshold"], roles.classes, alpha)
         else:
-            out.append(_promised_results(method, level, roles, scores, pool.labels, codes, splits))
+            out.append(
+                _promised_results(method, level, roles, scores, pool.labels, codes, splits, odds)
+            )
         if listing is not None:
             evidence, guess = label_evidence(inputs, fitted, positions, listing.label)
             shares = list_shares(evidence, guess != pool.labels, splits, listing.rate)
             out[-1] |= dict(zip(("selected", "false_share"), shares, strict=True))
     return out
+
+
+def _odds(inputs: Inputs, roles: Roles, pool: Labelled) -> np.ndarray | None:
+    """The odds against being drawn of the nodes of a pool, where they differ."""
+    positions = inputs.positions(pool.keys)
+    if roles.odds is None or not uneven(roles.odds[positions], np.empty(0, np.int64)):
+        return None
+    return roles.odds[positions]
 
 
 def fit_levels(
@@ -258,14 +296,24 @@ def fit_levels(
         same = [alpha for alpha in shares if shares[alpha] == share]
         tuning, pool = roles.tuning, roles.calib
         if share:
-            tuning, pool = take_tuning(pool, share, plan.seed)
+            odds = _odds(inputs, roles, pool)
+            tuning, pool = take_tuning(pool, share, plan.seed, plan.budget, odds)
         for alpha, fitted in zip(same, scorer.fit(inputs, tuning, roles.known, same), strict=True):
             yield fitted, pool, plan.budget - share, alpha
 
 
-def take_tuning(pool: Labelled, share: int, seed: int) -> tuple[Evidence, Labelled]:
-    """Take tuning nodes from the pool, once: calibration and test nodes are drawn from the rest."""
-    chosen = smallest(seed, pool.keys, TUNE_STREAM, share)
+def take_tuning(
+    pool: Labelled, share: int, seed: int, budget: int = 0, odds: np.ndarray | None = None
+) -> tuple[Evidence, Labelled]:
+    """Take tuning nodes from the pool, once: calibration and test nodes are drawn from the rest.
+
+    With unequal odds, from as many nodes as a budget labels, drawn with them.
+    """
+    if odds is None:
+        chosen = smallest(seed, pool.keys, TUNE_STREAM, share)
+    else:
+        (drawn,) = draw_uneven(seed, pool.keys, odds, budget, 1, TUNE_STREAM)
+        chosen = drawn[smallest(seed, pool.keys[drawn], TUNE_STREAM, share)]
     rest = np.delete(np.arange(len(pool)), chosen)
     return Evidence.of(pool.some(chosen), drawn=True), pool.some(rest)
 
@@ -332,8 +380,9 @@ def _promised_results(
     labels: np.ndarray,
     codes: np.ndarray | None,
     splits: np.ndarray,
+    odds: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """The same where thresholds promise more than an average: one calibration per split."""
+    """The same where there is more than one threshold for an average: one calibration per split."""
     levels, num_classes = level_for(level, roles.classes), scores.shape[1]
     true = scores[np.arange(len(scores)), labels]
     num_groups = len(roles.groups)
@@ -343,6 +392,7 @@ def _promised_results(
         calibration = Calibration(
             true[calib], labels[calib], num_classes, 0 if codes is None else codes[calib],
             num_groups, method.class_conditional, method.promise,
+            odds=None if odds is None else odds[calib],
         )  # fmt: skip
         test = np.delete(np.arange(len(scores)), calib)
         counts = None
@@ -350,7 +400,8 @@ def _promised_results(
             counts = np.bincount(groups[test], minlength=num_groups)
         if not rows:  # one warning for all
             calibration.warn_few(levels, roles.classes, roles.groups.names, counts)
-        inside = calibration.contains(scores[test], levels, groups[test], counts)
+        own = None if odds is None else odds[test]
+        inside = calibration.contains(scores[test], levels, groups[test], counts, own)
         sizes = inside.sum(axis=1)
         hits = inside[np.arange(len(test)), labels[test]]
         rows.append(
@@ -360,7 +411,11 @@ def _promised_results(
                 "size_nonempty": sizes.sum() / (sizes > 0).sum(),
                 "singleton_hit": (hits & (sizes == 1)).mean(),
                 "empty": (sizes == 0).mean(),
-                "threshold": calibration.threshold(levels, counts),
+                **(
+                    {"threshold": calibration.threshold(levels, counts)}
+                    if odds is None
+                    else {"n_effective": effective_labels(odds[calib])}
+                ),
                 "n_calib": len(calib),
                 "n_test": len(test),
                 "class_coverage": _shares(hits, labels[test], num_classes),

@@ -1,7 +1,4 @@
-"""The commands: options with defaults, exit codes, what is written (DESIGN.md, section 4).
-
-Section 4 also names a command that does not exist yet and is left out: check.
-"""
+"""The commands: options with defaults, exit codes, what is written (DESIGN.md, section 4)."""
 
 from __future__ import annotations
 
@@ -27,6 +24,8 @@ COMMANDS = {
     "predict": "FOLDER --out! --alpha= --with= --method= --score= --k= --weights= "
     "--class-conditional --missing= --threshold= --save= --memory= --seed= --engine=local "
     f"--master= --empty=keep --decide= --otherwise= {_SEARCH} {_INPUT} {_PROMISE}",
+    "check": "FOLDER --alpha= --with= --method= --score= --k= --weights= --class-conditional "
+    f"--missing= --threshold= --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "select": "FOLDER --label! --fdr=0.1 --out! --alpha= --with= --method= --score= --k= "
     "--weights= --class-conditional --missing= --threshold= --seed= "
     f"{_SEARCH} {_INPUT} {_PROMISE}",
@@ -54,6 +53,7 @@ COMMANDS = {
 METHODS, SCORES = "snaps|pooled|daps|split", "aps|raps|saps|thr"
 SEARCHES = "auto|exact|approximate"
 CHOICES = {
+    "check": (METHODS, SCORES, SEARCHES),
     "predict": (METHODS, SCORES, SEARCHES, "local|spark"),
     "select": (METHODS, SCORES, SEARCHES),
     "accept": (METHODS, SCORES, SEARCHES),
@@ -144,6 +144,7 @@ GOOD = {
     "calibrate": ("GRAPH", "--out", "model.snaps"),
     "evaluate": ("GRAPH", "--splits", 3),
     "report": ("GRAPH", "--out", "report.html"),
+    "check": ("GRAPH",),
     "demo": ("--help",),
     "datasets": ("list",),
     "reproduce": ("--help",),
@@ -153,6 +154,7 @@ BAD = {
     "calibrate": ("GRAPH", "--out", "model.snaps", "--alpha", 2),
     "evaluate": ("GRAPH", "--splits", 0),
     "report": ("GRAPH", "--out", "report.txt"),
+    "check": ("nowhere",),
     "demo": ("--nodes", 5),
     "datasets": ("list", "--nothing"),
     "reproduce": ("table0",),
@@ -228,6 +230,7 @@ KEYS = {
     "calibrate": ["out", *DESCRIPTION, "version", "inputs"],
     "report": ["out", "nodes", *DESCRIPTION, "version", "inputs"],
     "evaluate": ["version", "inputs", "seed", "splits", "results"],
+    "check": ["folder", "found", "plan", "missing", "notes", "ready", "version", "inputs"],
 }
 
 

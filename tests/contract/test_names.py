@@ -2,10 +2,10 @@
 
 Compared with literals: whoever changes one of these changes a line here. Attributes and keys may be
 added. Section 3 also names what does not exist yet and is left out: `select` and `accept` of the
-estimators and `Selection`, `PredictionSets.decide`, `predict_set(empty=)`,
-`calibrate(chances=, group_floor=)`, `Pooled(class_floor=, confidence=)` and an `alpha` that maps
-classes to rates. Left out as parts of the laboratory: `snaps.reproduce`, `snaps.models` but for
-`smoothed_regression`, and `extract`, `load` and `Outputs` of `snaps.images`.
+estimators and `Selection`, `PredictionSets.decide`, `predict_set(empty=)`, `Pooled(class_floor=,
+confidence=)` and an `alpha` that maps classes to rates. Left out as parts of the laboratory:
+`snaps.reproduce`, `snaps.models` but for `smoothed_regression`, and `extract`, `load` and `Outputs`
+of `snaps.images`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from .graphs import setting
 ESTIMATORS = ("SplitConformal", "DAPS", "SNAPS", "Pooled", "images.EmbeddedSNAPS")
 _NEIGHBOURS = "neighbours='auto', recall=0.95, candidates=None"
 _CALIBRATE = "probs, labels, nodes, tune_nodes=None, similarity=None, logits=False, *"
-_ROLES = "known_nodes=None, groups=None, classes=None, group_floor=None, missing_labels=0"
+_ROLES = (
+    "known_nodes=None, groups=None, classes=None, group_floor=None, missing_labels=0, chances=None"
+)
 _RECALIBRATE = "self, graph, probs, labels=None, nodes=None, similarity=None, logits=False, *"
 
 SIGNATURES = {
@@ -75,7 +77,7 @@ SIGNATURES = {
     **{f"{name}.calibrate": f"(self, graph, {_CALIBRATE}, {_ROLES})" for name in ESTIMATORS[:-1]},
     **{
         f"{name}.recalibrate": f"({_RECALIBRATE}, groups=None, classes=None, refit=True, "
-        "missing='error', threshold='set')"
+        "missing='error', threshold='set', chances=None)"
         for name in ESTIMATORS[:-1]
     },
     "images.EmbeddedSNAPS.calibrate": f"(self, features, {_CALIBRATE}, {_ROLES}, reference=None)",
@@ -104,7 +106,7 @@ SIGNATURES = {
     "evaluate_splits": "(method, graph, probs, labels, pool, n_calib, n_splits=100, seed=0, "
     "similarity=None, *, tune_nodes=None, n_tune=None, known_nodes=None, alphas=None, "
     "logits=False, classes=None, groups=None, group_floor=None, select=None, fdr=None, "
-    "accept=None)",
+    "accept=None, chances=None)",
     "advise": "(graph, probs, labels, tune_nodes, goal='smallest', *, n_calib=None, alpha=0.05, "
     "known_nodes=None, similarity=None, logits=False, methods=None, k=20, seed=0, classes=None)",
     "images.join": "(features, probs, labels, reference_features, reference_probs)",

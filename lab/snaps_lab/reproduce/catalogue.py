@@ -34,6 +34,8 @@ EXPERIMENTS = {
     "pooled-models": "pooled",
     "pooled-parts": "pooled_parts",
     "pooled-labels": "pooled_labels",
+    "budgets": "budgets",
+    "decisions": "decisions",
     "heldout": "heldout",
     "time": "ageing",
     "gpt": "gpt",

@@ -64,6 +64,16 @@ def retrain(dataset: str, model: str, draw: int, setting: Setting) -> None:
     runner.keep_trained(cell, dataset, model, draw, training, setting, stopping)
 
 
+def retrained(dataset: str, model: str, draw: int, setting: Setting) -> np.ndarray:
+    """The logits of the classifier that was trained on all labels, trained now if not on disk."""
+    cell = _cell_name(dataset, model, draw, setting)
+    retrain(dataset, model, draw, setting)
+    arrays = setting.store.read_arrays("logits", cell)
+    assert arrays is not None
+    logits: np.ndarray = arrays["logits"]
+    return logits
+
+
 def rival_cell(
     dataset: str,
     model: str,
@@ -73,13 +83,7 @@ def rival_cell(
     setting: Setting,
 ) -> dict[str, Any]:
     """What a retrained classifier gives in one draw, by the way to sets and level."""
-    cell = _cell_name(dataset, model, draw, setting)
-    arrays = setting.store.read_arrays("logits", cell)
-    if arrays is None:
-        retrain(dataset, model, draw, setting)
-        arrays = setting.store.read_arrays("logits", cell)
-        assert arrays is not None
-    logits = arrays["logits"]
+    logits = retrained(dataset, model, draw, setting)
     data = runner.dataset(dataset, setting)
     corrected = choose_smoothing(
         data.graph, _softmax(logits), data.labels, *_labelled(dataset, draw, setting)

@@ -11,14 +11,17 @@ import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from snaps.cli import interrupted
+from snaps.cli._help import Command
 from snaps.cli._words import in_options
 from snaps.cli.calibrate import calibrate
+from snaps.cli.check import check
 from snaps.cli.datasets import app as datasets_app
 from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
@@ -36,23 +39,22 @@ app = typer.Typer(
     epilog="Start with: snaps demo",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog="Example: snaps predict mygraph --alpha 0.05 --out sets.parquet")(predict)
-app.command(epilog="Example: snaps select mygraph --label fraud --fdr 0.1 --out flagged.parquet")(
-    select
-)
-app.command(epilog="Example: snaps accept mygraph --error 0.02 --out accepted.parquet")(accept)
-app.command(epilog="Example: snaps calibrate mygraph --alpha 0.05 --out model.snaps")(calibrate)
-app.command(epilog="Example: snaps evaluate mygraph --splits 100 --alpha 0.05 --alpha 0.1")(
-    evaluate
-)
-app.command(epilog="Example: snaps report mygraph --alpha 0.05 --out report.html")(report)
-app.command(epilog="Example: snaps plan --alpha 0.05 --within 0.01 --nodes 10000")(plan)
-app.command(epilog="Example: snaps draw mygraph --nodes 500 --out to_label.csv --seed 7")(draw)
-app.command(epilog="Example: snaps label mygraph to_label.csv")(label)
-app.command(epilog="Example: snaps watch model.snaps mygraph --labels audit.csv --alarm 0.01")(
-    watch
-)
-app.command(epilog="Example: snaps demo --out demo")(demo)
+_EXAMPLES: dict[Callable[..., None], str] = {  # in the order of the help
+    demo: "demo --out demo",
+    check: "check mygraph --alpha 0.05",
+    predict: "predict mygraph --alpha 0.05 --out sets.parquet",
+    calibrate: "calibrate mygraph --alpha 0.05 --out model.snaps",
+    evaluate: "evaluate mygraph --splits 100 --alpha 0.05 --alpha 0.1",
+    report: "report mygraph --alpha 0.05 --out report.html",
+    select: "select mygraph --label fraud --fdr 0.1 --out flagged.parquet",
+    accept: "accept mygraph --error 0.02 --out accepted.parquet",
+    plan: "plan --alpha 0.05 --within 0.01 --nodes 10000",
+    draw: "draw mygraph --nodes 500 --out to_label.csv --seed 7",
+    label: "label mygraph to_label.csv",
+    watch: "watch model.snaps mygraph --labels audit.csv --alarm 0.01",
+}
+for _command, _example in _EXAMPLES.items():
+    app.command(cls=Command, epilog=f"Example: snaps {_example}")(_command)
 app.add_typer(datasets_app)
 
 

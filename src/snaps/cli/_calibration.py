@@ -18,7 +18,7 @@ from snaps.cli._options import FolderOptions, MethodOptions, SavedOptions, given
 from snaps.cli._resources import place_for_tables, shape_of
 from snaps.cli._show import status
 from snaps.cli._words import name_classes
-from snaps.drawing import missing_ids
+from snaps.drawing import check_drawn, missing_ids, read_numbers
 from snaps.errors import SnapsError
 from snaps.folder import Folder, check_agreement, read_files
 from snaps.io.folders import GraphFiles, digests, folder_files, open_folder
@@ -27,6 +27,8 @@ from snaps.predictor.loading import load
 
 if TYPE_CHECKING:
     from snaps.predictor.estimator import Estimator
+
+EDGES = "edges"  # instead of a column of chances
 
 
 def calibrated(
@@ -43,18 +45,20 @@ def calibrated(
     tables may be stored in temporary files next to `out`. Classes that options name must exist,
     which is checked before anything is calibrated.
     """
-    estimator = _estimator(how, saved)
+    estimator = asked_estimator(how, saved)
 
     def place(files: GraphFiles) -> None:
         if limit is not None:
             shape = shape_of(files, weighted=source.weighted, group_by=how.group_by)
             place_tables(place_for_tables(limit, shape, estimator, out))
 
-    data, inputs = read(source, how.group_by, place)
+    data, inputs = read(source, how.group_by, place, chances=how.chances)
+    check_drawn(source.folder, how.chances)
     names = class_names(data, source.classes)
     options = {
         "logits": source.logits,
         "groups": data.columns[how.group_by] if how.group_by else None,
+        "chances": chances_of(data, how.chances),
         "classes": names,
     }
     with _progress.stage("calibration"), _progress.shown():
@@ -74,6 +78,8 @@ def read(
     source: FolderOptions,
     group_by: str | None = None,
     place: Callable[[GraphFiles], None] | None = None,
+    *,
+    chances: str | None = None,
 ) -> tuple[Folder, dict[str, str]]:
     """A graph folder and the digests of its files, with a spinner.
 
@@ -84,12 +90,40 @@ def read(
             "'--group-by' must be a column that tells nothing of labels, and is known for every "
             f"node to predict, got {group_by!r}"
         )
-    columns = [group_by] if group_by else []
+    columns = [name for name in (group_by, chances) if name and name != EDGES]
     with status(f"Reading {source.folder}"), open_folder(source.folder) as files:
+        if chances == EDGES and EDGES in files.nodes:
+            raise SnapsError(
+                f"'--chances' must not be {EDGES} where {files.nodes.file} has a column of that "
+                "name: give the column another name"
+            )
         if place is not None:
             place(files)
         data = read_files(files, columns, in_order=True, weighted=source.weighted)
         return data, digests(folder_files(source.folder))
+
+
+def chances_of(data: Folder, column: str | None, pool: np.ndarray | None = None) -> Any:
+    """The chances in a column, or the word for those by degree; None if none were asked for.
+
+    Those of the nodes in the pool, by default of the nodes to predict, are checked before any work.
+    """
+    if column is None or column == EDGES:
+        return column
+    values = read_numbers(data.columns[column], f"{data.file} column '{column}'")
+    pool = _to_predict(data) if pool is None else pool
+    bad = pool[~((values[pool] > 0) & (values[pool] < 1))]
+    if bad.size:
+        raise SnapsError(
+            f"{data.file} column '{column}' must lie between 0 and 1, both excluded, for nodes to "
+            f"predict, got {values[bad[0]]:g} for id {shown(data.graph.ids[bad[0]].item())}"
+        )
+    return values
+
+
+def _to_predict(data: Folder) -> np.ndarray:
+    """Nodes with role test, else without a role, as 'snaps draw' has them."""
+    return data.nodes("test") if data.nodes("test").size else data.nodes("")
 
 
 def class_names(data: Folder, classes: str | None) -> Any:
@@ -126,11 +160,21 @@ def _check_named(named: Mapping[str, Sequence[str]], classes: Any) -> None:
 
 
 def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
-    """The nodes to predict: role test, else every node that has no other use."""
+    """The nodes to predict: role test, else every node that has no other use.
+
+    With chances those without a role: training nodes had no chance to be drawn.
+    """
+    if estimator.effective_labels_ is not None and not data.nodes("test").size:
+        return _to_predict(data)
+    used = estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_
+    return free_nodes(data, *used)
+
+
+def free_nodes(data: Folder, *used: np.ndarray) -> np.ndarray:
+    """Nodes with role test, else those that are not in `used` and have no role calib or tune."""
     asked = data.nodes("test")
     if asked.size:
         return asked
-    used = [estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_]
     free = np.ones(data.graph.num_nodes, bool)
     free[np.concatenate([*used, data.nodes("calib", "tune")])] = False
     return np.flatnonzero(free)
@@ -145,14 +189,14 @@ def named_nodes(data: Folder, ids: Sequence[str], name: str) -> np.ndarray:
     return np.unique([positions[id_] for id_ in ids]).astype(np.int64)
 
 
-def _estimator(how: MethodOptions, saved: SavedOptions) -> Estimator:
+def asked_estimator(how: MethodOptions, saved: SavedOptions) -> Estimator:
     """The estimator of the options, or the saved one, before it is calibrated on a folder."""
     if saved.using is None:
         for option in given_options(saved):
             raise SnapsError(f"'{option}' must go with --with, got it alone")
         return how.estimator()
     for option in given_options(how):
-        if option not in ("--alpha", "--group-by"):
+        if option not in ("--alpha", "--group-by", "--chances"):
             raise SnapsError(f"'{option}' must be left out with --with: the file has it")
     estimator = load(saved.using)
     if how.alpha is not None:
@@ -163,7 +207,7 @@ def _estimator(how: MethodOptions, saved: SavedOptions) -> Estimator:
 
 def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any], folder: Path) -> None:
     """Calibrate on the nodes with role calib."""
-    calib, missing = _labelled(data, data.nodes("calib"), folder)
+    calib, missing = labelled_nodes(data, data.nodes("calib"), folder)
     if calib.size == 0:
         raise SnapsError(f"{data.file} column 'role' must mark calibration nodes 'calib', got none")
     method = method_of(estimator)
@@ -182,7 +226,7 @@ def _recalibrate(
     ids, calib = data.graph.ids, data.nodes("calib")
     for known in (estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_):
         calib = calib[~np.isin(ids[calib], known)]
-    calib, missing = _labelled(data, calib, folder)
+    calib, missing = labelled_nodes(data, calib, folder)
     if missing != estimator.missing_labels_ and saved.threshold != "keep":
         raise SnapsError(
             f"{data.file} must have as many calibration nodes without a label as calibrated with, "
@@ -201,7 +245,7 @@ def _recalibrate(
     estimator.recalibrate(data.graph, data.probs, data.labels, new, **options)
 
 
-def _labelled(data: Folder, calib: np.ndarray, folder: Path) -> tuple[np.ndarray, int]:
+def labelled_nodes(data: Folder, calib: np.ndarray, folder: Path) -> tuple[np.ndarray, int]:
     """Calibration nodes with a label, and how many have none by the record of 'snaps label'."""
     bare = calib[~data.labelled[calib]]
     if bare.size:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from snaps.cli._help import INPUT, METHOD, PROMISE, SAVED, SEARCH, argument, option
 from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
@@ -42,11 +43,6 @@ class Neighbours(StrEnum):
     APPROXIMATE = "approximate"
 
 
-def option(text: str, *names: str) -> Any:
-    """An option with its help text, and its names if it is called otherwise or is a flag."""
-    return typer.Option(*names, help=text)
-
-
 def read_alpha(text: str) -> Any:
     """A level, or 'class=level,class=level' as a mapping."""
     try:
@@ -61,49 +57,76 @@ def read_alpha(text: str) -> Any:
     return rates
 
 
+ALPHA = "Error rate: sets contain the true label with probability at least 1 - alpha"
 Alpha = Annotated[
     Any,
-    typer.Option(
-        help="Miscoverage: sets contain the true label with probability 1 - alpha; with "
-        "--class-conditional also per class, as fraud=0.02,honest=0.1. Default: 0.05.",
-        parser=read_alpha,
-        metavar="<float>",
+    option(
+        f"{ALPHA}; with --class-conditional also per class, as fraud=0.02,honest=0.1.",
+        group=METHOD, value="rate", default=0.05, parser=read_alpha,
     ),
-]
-Seed = Annotated[int | None, option("Fixes every random draw. Default: 0.")]
+]  # fmt: skip
+Seed = Annotated[int | None, option("Fixes every random draw.", value="number", default=0)]
 AsJson = Annotated[bool, option("Print the result as JSON.", "--json")]
+FolderArgument = Annotated[
+    Path, argument("Graph folder: nodes and edges in Parquet or CSV.", "FOLDER")
+]
+
+
+Missing = Annotated[
+    str | None,
+    option("'drop' goes on without calibration nodes that are gone.", group=SAVED, value="drop"),
+]
+Threshold = Annotated[
+    str | None,
+    option("'keep' applies the saved threshold to another graph.", group=SAVED, value="keep"),
+]
 
 
 @dataclass(frozen=True)
 class FolderOptions:
     """Which graph folder is read, and how."""
 
-    folder: Annotated[
-        Path,
-        typer.Argument(help="Graph folder: nodes and edges in Parquet or CSV.", metavar="FOLDER"),
-    ]
+    folder: FolderArgument
     classes: Annotated[
-        str | None, option("Names of the columns of probs, separated by commas, in their order.")
-    ] = None
-    weighted: Annotated[bool, option("Use the column weight of the edges.", "--weighted")] = False
-    logits: Annotated[bool, option("The column probs holds logits.", "--logits")] = False
+        str | None,
+        option(
+            "Names of the columns of probs, separated by commas, in their order.",
+            group=INPUT, value="names",
+        ),
+    ] = None  # fmt: skip
+    weighted: Annotated[
+        bool, option("Use the column weight of the edges.", "--weighted", group=INPUT)
+    ] = False
+    logits: Annotated[bool, option("The column probs holds logits.", "--logits", group=INPUT)] = (
+        False
+    )
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """How similar nodes are searched for."""
 
-    k: Annotated[int | None, option("Number of similar nodes. Default: 20.", "--k")] = None
+    k: Annotated[
+        int | None, option("How many per node.", "--k", group=SEARCH, value="number", default=20)
+    ] = None
     neighbours: Annotated[
         Neighbours | None,
-        option("How to search for similar nodes. Default: exactly if it is fast."),
+        option("How to search; auto is exact where that is fast.", group=SEARCH, default="auto"),
     ] = None
     recall: Annotated[
-        float | None, option("Recall that an approximate search must reach. Default: 0.95.")
-    ] = None
+        float | None,
+        option(
+            "Recall that an approximate search must reach.",
+            group=SEARCH, value="share", default=0.95,
+        ),
+    ] = None  # fmt: skip
     candidates: Annotated[
-        int | None, option("Search exactly, among this many randomly sampled candidates.")
-    ] = None
+        int | None,
+        option(
+            "Search exactly, among this many randomly sampled candidates.",
+            group=SEARCH, value="number", default="all nodes",
+        ),
+    ] = None  # fmt: skip
 
     def search(self) -> dict[str, Any]:
         """What was asked of the search, as parameters of an estimator."""
@@ -121,29 +144,58 @@ class MethodOptions(SearchOptions):
     """Which estimator is calibrated."""
 
     alpha: Alpha = None
-    method: Annotated[Method | None, option("How scores are corrected. Default: snaps.")] = None
-    score: Annotated[Score | None, option("The basic score. Default: aps, thr for pooled.")] = None
+    method: Annotated[
+        Method | None, option("How scores are corrected.", group=METHOD, default="snaps")
+    ] = None
+    score: Annotated[
+        Score | None, option("The basic score.", group=METHOD, default="aps; thr for pooled")
+    ] = None
     weights: Annotated[
-        str | None, option("Fixed: 'lam,mu' for snaps, 'mu' for daps; or tune, minimum.")
+        str | None,
+        option(
+            "Fixed: 'lam,mu' for snaps, 'mu' for daps; or tune, minimum.",
+            group=METHOD, value="numbers", default="tune",
+        ),
+    ] = None  # fmt: skip
+    seed: Annotated[
+        int | None,
+        option("Fixes every random draw.", group=METHOD, value="number", default=0),
     ] = None
-    class_conditional: Annotated[bool, option("A threshold per class.", "--class-conditional")] = (
-        False
-    )
+    class_conditional: Annotated[
+        bool, option("A threshold per class.", "--class-conditional", group=PROMISE)
+    ] = False
     class_floor: Annotated[
-        float | None, option("Cover at least this share of every class, next to 1 - alpha of all.")
-    ] = None
+        float | None,
+        option(
+            "Cover at least this share of every class, next to 1 - alpha of all.",
+            group=PROMISE, value="share",
+        ),
+    ] = None  # fmt: skip
     group_by: Annotated[
-        str | None, option("A threshold per value of this column of the nodes.")
+        str | None,
+        option("A threshold per value of this column of the nodes.", group=PROMISE, value="column"),
     ] = None
     group_floor: Annotated[
         float | None,
-        option("With --group-by: one threshold, and at least this share of every group covered."),
-    ] = None
+        option(
+            "With --group-by: one threshold, and at least this share of every group covered.",
+            group=PROMISE, value="share",
+        ),
+    ] = None  # fmt: skip
+    chances: Annotated[
+        str | None,
+        option(
+            "Column with the chance of each node to be drawn for labelling; or edges.",
+            group=PROMISE, value="column",
+        ),
+    ] = None  # fmt: skip
     confidence: Annotated[
         float | None,
-        option("Reach the coverage with this probability in this draw, not only on average."),
-    ] = None
-    seed: Seed = None
+        option(
+            "Reach the coverage with this probability in this draw, not only on average.",
+            group=PROMISE, value="share",
+        ),
+    ] = None  # fmt: skip
 
     def estimator(self) -> Estimator:
         """The estimator that the options describe, its parameters checked."""
@@ -177,15 +229,12 @@ class MethodOptions(SearchOptions):
 class SavedOptions:
     """What to go on with."""
 
-    using: Annotated[Path | None, option("A predictor that 'snaps calibrate' wrote.", "--with")] = (
-        None
-    )
-    missing: Annotated[
-        str | None, option("With --with: 'drop' goes on without calibration nodes that are gone.")
+    using: Annotated[
+        Path | None,
+        option("What 'snaps calibrate' wrote.", "--with", group=SAVED, value="file"),
     ] = None
-    threshold: Annotated[
-        str | None, option("With --with: 'keep' applies the saved threshold to another graph.")
-    ] = None
+    missing: Missing = None
+    threshold: Threshold = None
 
 
 def _weights(text: str, method: Method) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from snaps._checks import plainly
 from snaps._version import __version__
 from snaps.cli._words import in_options
+from snaps.conformal.chances import UNEVEN
 from snaps.conformal.coverage import far_below
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def finite(value: Any) -> Any:
 
 
 def describe(estimator: Estimator, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """What was calibrated, how, and on which files."""
+    """What was calibrated, how, and on which files; with chances a threshold is per node."""
+    labels = estimator.effective_labels_
     return {
         "method": type(estimator).__name__,
         "score": repr(estimator.score_),
@@ -56,8 +58,9 @@ def describe(estimator: Estimator, inputs: Mapping[str, str]) -> dict[str, Any]:
         "seed": int(estimator.seed),
         "weights": estimator.part_weights_,
         "neighbours": estimator.neighbours_,
-        "threshold": np.asarray(estimator.threshold_).tolist(),
+        "threshold": np.asarray(estimator.threshold_).tolist() if labels is None else None,
         "calibration_nodes": len(estimator.calib_nodes_),
+        **({} if labels is None else {"effective_labels": labels}),
         "tuning_nodes": len(estimator.tune_nodes_),
         "classes": estimator.classes_.tolist(),
         **provenance(inputs),
@@ -91,7 +94,7 @@ def summarise(
             f"{count} of the sets are for nodes with role train or valid: the guarantee does not "
             "apply to them"
         )
-    if some:
+    if some and estimator.effective_labels_ is None:
         look = estimator.exchangeability(sets.nodes)
         summary["exchangeability"] = look.to_dict()
         if not look.alike:
@@ -150,7 +153,9 @@ def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
         if summary.get(name) is not None
     )
     print(f"{summary['method']} with {summary['score']}, alpha {alpha}{promise}", file=file)
-    print(f"calibrated on {summary['calibration_nodes']} nodes{tuned}", file=file)
+    labels = summary.get("effective_labels")
+    even = "" if labels is None else f" (effective number {labels:.1f}, by their chances)"
+    print(f"calibrated on {summary['calibration_nodes']} nodes{even}{tuned}", file=file)
     if len(summary["weights"]) > 1:
         listed = ", ".join(f"{name} {weight:.2f}" for name, weight in summary["weights"].items())
         print(f"weights: {listed}", file=file)
@@ -194,6 +199,8 @@ def _coverage(summary: dict[str, Any]) -> list[str]:
         low, high = summary["coverage_interval"]
         where = "" if summary["inside"] else "OUTSIDE what is "
         line += f" ({where}expected: between {low:.4f} and {high:.4f})"
+    elif "effective_labels" in summary:
+        line += f" ({UNEVEN})"
     if summary["upper_binds"] is False and summary["tied"]:
         line += f"; {summary['tied']:.1%} of the calibration scores tie, which adds coverage"
     lines = [line]

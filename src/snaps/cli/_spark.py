@@ -15,6 +15,7 @@ from snaps._checks import shown
 from snaps.cli._calibration import read_names
 from snaps.cli._options import FolderOptions, MethodOptions
 from snaps.cli._show import print_prediction, provenance, rates
+from snaps.drawing import check_drawn
 from snaps.errors import SnapsError
 from snaps.io.files import check_apart
 from snaps.io.folders import CSV_FILES, check_folder, folder_files, open_folder
@@ -24,8 +25,8 @@ from snaps.spark._output import is_output, set_sizes, staged
 from snaps.spark._session import address, read_frames, session
 
 _LOCAL = (
-    "--with", "--group-by", "--group-floor", "--empty", "--weighted", "--missing", "--threshold",
-    "--save", "--memory", "--recall", "--decide", "--otherwise",
+    "--with", "--group-by", "--group-floor", "--chances", "--empty", "--weighted", "--missing",
+    "--threshold", "--save", "--memory", "--recall", "--decide", "--otherwise",
 )  # fmt: skip
 
 
@@ -50,6 +51,7 @@ def predict_on_spark(
         )
     estimator, folder = how.estimator(), source.folder
     place = _check_places(folder, out)
+    check_drawn(folder, None)
     names = None if source.classes is None else read_names(source.classes, integers=True)
     began = time.perf_counter()
     # Replaced once the session has ended: until then Spark may write, and the folder may change.

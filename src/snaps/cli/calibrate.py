@@ -5,28 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+from snaps.cli._help import option
+from snaps.cli._options import (
+    AsJson,
+    FolderOptions,
+    MethodOptions,
+    SavedOptions,
+    with_options,
+)
 
 
 @with_options
 def calibrate(
-    out: Annotated[Path, typer.Option(help="File for the calibrated predictor.")],
+    out: Annotated[Path, option("File for the calibrated predictor.", value="file")],
     source: FolderOptions,
     how: MethodOptions,
     data: Annotated[
-        bool, typer.Option("--data", help="Keep graph and probabilities in the file, too.")
+        bool, option("Keep graph and probabilities in the file, too.", "--data")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Calibrate on the nodes of a graph folder and save the result for 'snaps predict --with'.
+    """Calibrate on a graph folder, and save the result for later.
 
-    Nodes with role calib are the calibration set. The weights are tuned on role tune, else on
-    valid, else on a part of the calibration nodes; for method pooled, to which valid is evidence,
-    on tune or on a part of the calibration nodes. The file holds parameters, and the ids and labels
-    of these nodes: later they are matched by id in a folder that may have grown, and the threshold
-    is set again there.
+    Roles and methods are as for 'snaps predict', which goes on with the file by --with. The file
+    holds parameters, and the ids and labels of the calibration, tuning and known nodes. Later they
+    are matched by id in a folder that may have grown, and the threshold is set again there.
     """
     from snaps.cli._calibration import calibrated
     from snaps.cli._show import describe, print_calibration

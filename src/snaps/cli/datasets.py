@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snaps.cli._help import Command, argument, option
 from snaps.cli._options import AsJson
 
 if TYPE_CHECKING:
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="datasets",
     rich_markup_mode=None,
-    help="The graphs of the paper: what there is, download, check.",
+    help="The graphs of the paper: list, download, check.",
     epilog="Start with: snaps datasets list",
 )
 
 DataDirOption = Annotated[
     Path | None,
-    typer.Option(help="Folder of .npz files in the manifest's layout; default: SNAPS_DATA."),
+    option("Folder of .npz files in the manifest's layout.", value="folder", default="SNAPS_DATA"),
 ]
 
 
@@ -32,7 +33,7 @@ def _default(context: typer.Context) -> None:
         list_()
 
 
-@app.command("list", epilog="Example: snaps datasets list --data-dir /data/graphs")
+@app.command("list", cls=Command, epilog="Example: snaps datasets list --data-dir /data/graphs")
 def list_(data_dir: DataDirOption = None, as_json: AsJson = False) -> None:
     """Show all datasets, the paper's statistics of them, and where they are found.
 
@@ -62,14 +63,12 @@ def list_(data_dir: DataDirOption = None, as_json: AsJson = False) -> None:
         print(f"{place}: {folder}")
 
 
-@app.command(epilog="Example: snaps datasets fetch cora_ml amazon_photo")
+@app.command(cls=Command, epilog="Example: snaps datasets fetch cora_ml amazon_photo")
 def fetch(
-    names: Annotated[
-        list[str], typer.Argument(help="Names of datasets, or 'all'.", metavar="NAME...")
-    ],
+    names: Annotated[list[str], argument("Names of datasets, or 'all'.", "NAME")],
     mirror: Annotated[
         str | None,
-        typer.Option(help="Address of a copy made by 'wget -x'; default: SNAPS_MIRROR."),
+        option("Address of a copy made by 'wget -x'.", value="address", default="SNAPS_MIRROR"),
     ] = None,
 ) -> None:
     """Download datasets into the cache; sound copies there are kept.
@@ -94,10 +93,10 @@ def fetch(
         raise SnapsError(first + (f" (and likewise {', '.join(others)})" if others else ""))
 
 
-@app.command(epilog="Example: snaps datasets verify cora_ml")
+@app.command(cls=Command, epilog="Example: snaps datasets verify cora_ml")
 def verify(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names of datasets; default: all.", metavar="NAME...")
+        list[str] | None, argument("Names of datasets.  [default: all]", "NAME")
     ] = None,
     data_dir: DataDirOption = None,
     as_json: AsJson = False,

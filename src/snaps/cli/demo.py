@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from snaps.cli._options import AsJson, Seed, option
+from snaps.cli._help import option
+from snaps.cli._options import ALPHA, AsJson, Seed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,19 +17,17 @@ AREAS = ("biology", "chemistry", "history", "law", "medicine", "physics")
 
 
 def demo(
-    out: Annotated[Path, option("Folder for the results.")] = Path("demo"),
-    nodes: Annotated[int, option("Nodes of the synthetic graph.")] = 3000,
-    alpha: Annotated[
-        float,
-        typer.Option(help="Miscoverage: sets contain the true label with probability 1 - alpha."),
-    ] = 0.05,
+    out: Annotated[Path, option("Folder for the results.", value="folder")] = Path("demo"),
+    nodes: Annotated[int, option("Nodes of the synthetic graph.", value="number")] = 3000,
+    alpha: Annotated[float, option(f"{ALPHA}.", value="rate")] = 0.05,
     seed: Seed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a graph, train a classifier on it, and compare APS, RAPS, DAPS, SNAPS and Pooled.
+    """Try it on a synthetic graph: methods compared, sets, report.
 
-    Works offline. Writes a report to open in a browser (report.html), a picture (demo.png), the
-    sets of SNAPS (sets.parquet) and the graph as a folder that 'snaps predict' reads (graph/).
+    A classifier is trained on the graph, and APS, RAPS, DAPS, SNAPS and Pooled are compared. Works
+    offline. Writes a report to open in a browser (report.html), a picture (demo.png), the
+    sets of Pooled (sets.parquet) and the graph as a folder that 'snaps predict' reads (graph/).
     """
     import numpy as np
 
@@ -93,10 +90,10 @@ def demo(
                 .predict_set(test)
             )
             sizes[name] = sets.sizes
-            if name == "SNAPS":
+            if name == "Pooled":
                 sets.to_parquet(out / "sets.parquet")
         draw(out / "demo.png", results, sizes, alpha)
-        compared["SNAPS"].report(
+        compared["Pooled"].report(
             out / "report.html", named, test, title="papers of a synthetic graph",
             source=f"snaps demo --nodes {nodes} --seed {seed}",
         )  # fmt: skip
@@ -114,7 +111,8 @@ def demo(
         print(f"Classifier accuracy {accuracy:.3f} on {graph!r}")
         for name in ("report.html", "demo.png", "sets.parquet", "graph"):
             print(f"wrote {out / name}")
-        print(f"Next: snaps predict {out / 'graph'} --alpha {alpha:g} --out sets.parquet")
+        again = f"snaps predict {out / 'graph'} --method pooled --alpha {alpha:g}"
+        print(f"Next: {again} --out sets.parquet")
 
 
 def draw(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from snaps.cli._options import AsJson, FolderOptions, SearchOptions, Seed, option, with_options
+from snaps.cli._help import option
+from snaps.cli._options import AsJson, FolderOptions, SearchOptions, Seed, with_options
 
 if TYPE_CHECKING:
     from snaps.advisor import Advice
@@ -23,38 +24,55 @@ class Goal(StrEnum):
 def evaluate(
     source: FolderOptions,
     splits: Annotated[
-        int, option("Number of random calibration/test splits.", "--splits", "--n-splits")
+        int,
+        option(
+            "Number of random calibration/test splits.", "--splits", "--n-splits", value="number"
+        ),
     ] = 100,
     alpha: Annotated[
-        list[float] | None, option("Miscoverage; may be repeated. Default: 0.05.")
+        list[float] | None,
+        option("Error rate of the sets; may be repeated.", value="rate", default=0.05),
     ] = None,
     calib: Annotated[
         int | None,
-        option("Labels per split. Default: as many as have role calib.", "--calib", "--n-calib"),
+        option(
+            "Labelled nodes per split to calibrate and tune on.",
+            "--calib",
+            "--n-calib",
+            value="number",
+            default="as many as have role calib",
+        ),
     ] = None,
     goal: Annotated[
         Goal | None,
         option("Recommend a method: smallest sets, most singletons, balanced classes or sizes."),
+    ] = None,
+    chances: Annotated[
+        str | None,
+        option(
+            "Draw labels with the chances in this column, or by edges, in each split.",
+            value="column",
+        ),
     ] = None,
     *,
     search: SearchOptions,
     seed: Seed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare all methods on many random splits of the labelled nodes of a folder.
+    """Compare all methods on random splits of the labelled nodes.
 
-    The pool is every labelled node whose role is calib, test or none. Methods with parameters to
-    tune use role tune (else valid), or pay for tuning from the labels of a split; Pooled, to which
-    valid is evidence, pays where there is no role tune. With --goal a method is recommended for the
-    first alpha, from the tuning nodes alone: role tune (else valid), or the part of the calibration
-    nodes that 'snaps predict' would tune on. It joins the table. A note says so if another method
-    is better at the goal in the table, which looks at all labels.
+    The labelled nodes with role calib, test or none are split at random into calibration and test
+    nodes, many times. Parameters are tuned on role tune (else valid, but for Pooled), otherwise on
+    a part of each calibration split.
+
+    With --goal, a method is also recommended for the first alpha. It is chosen on the tuning nodes
+    alone, so that its guarantee stays valid, and joins the table, which looks at all labels.
     """
     import numpy as np
 
     from snaps._checks import check_alpha, check_integer
     from snaps._runtime.progress import track
-    from snaps.cli._calibration import class_names, read
+    from snaps.cli._calibration import chances_of, class_names, read
     from snaps.cli._show import print_comparison, provenance
     from snaps.errors import SnapsError
     from snaps.estimators import COMPARED, all_methods, methods
@@ -66,13 +84,15 @@ def evaluate(
     for level in alphas:
         check_alpha(level)
     check_integer(splits, "--splits", low=1)
+    if chances is not None and goal is not None:
+        raise SnapsError(f"'--goal' must be left out with --chances, got {goal.value}")
     asked = {"k": 20} | search.search()
     compared = methods(COMPARED, k=asked["k"], seed=seed)
     for method in compared.values():
         if "neighbours" in method.get_params():
             method.set_params(**asked)
         method_of(method)
-    data, inputs = read(source)
+    data, inputs = read(source, chances=chances)
     pool = np.flatnonzero(data.labelled & np.isin(data.roles, ("", "calib", "test")))
     if pool.size < 2:
         raise SnapsError(
@@ -90,6 +110,7 @@ def evaluate(
             data.graph.features, ids=data.graph.keys, progress=True, **options
         )
     common = {"similarity": similarity, "logits": source.logits, "classes": names, "seed": seed}
+    drawn = chances_of(data, chances, pool)
     if goal is not None:
         advice = _advice(data, goal.value, alphas[0], calib, k=asked["k"], **common)
         offered = all_methods(alphas[0], k=asked["k"], seed=seed)
@@ -100,7 +121,7 @@ def evaluate(
             tune, known = data.tuning_and_known(method_of(method).uses_evidence)
             result = evaluate_splits(
                 method, data.graph, data.probs, data.labels, pool, calib, splits,
-                tune_nodes=tune, known_nodes=known, alphas=alphas, **common,
+                tune_nodes=tune, known_nodes=known, alphas=alphas, chances=drawn, **common,
             )  # fmt: skip
             for i, level in enumerate(alphas):
                 means = {

@@ -6,31 +6,39 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from snaps.cli._options import AsJson, FolderOptions, Seed, option, with_options
+from snaps.cli._help import argument, option
+from snaps.cli._options import (
+    ALPHA,
+    AsJson,
+    FolderArgument,
+    FolderOptions,
+    Missing,
+    Seed,
+    Threshold,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from snaps.predictor.estimator import Estimator
 
-Folder = Annotated[
-    Path, typer.Argument(help="Graph folder: nodes and edges in Parquet or CSV.", metavar="FOLDER")
-]
-Plot = Annotated[Path | None, option("File for a picture: .png, .svg or .pdf.")]
+Plot = Annotated[Path | None, option("File for a picture: .png, .svg or .pdf.", value="file")]
 
 
 def plan(
-    alpha: Annotated[
-        float, option("Miscoverage: sets contain the true label with probability 1 - alpha.")
-    ] = 0.05,
-    within: Annotated[float, option("How far coverage may be from 1 - alpha.")] = 0.01,
-    nodes: Annotated[int | None, option("Number of nodes to predict. Default: any number.")] = None,
-    confidence: Annotated[float, option("Probability of being so close.")] = 0.9,
+    alpha: Annotated[float, option(f"{ALPHA}.", value="rate")] = 0.05,
+    within: Annotated[
+        float, option("How far coverage may be from 1 - alpha.", value="share")
+    ] = 0.01,
+    nodes: Annotated[
+        int | None, option("Number of nodes to predict.", value="number", default="any")
+    ] = None,
+    confidence: Annotated[float, option("Probability of being so close.", value="share")] = 0.9,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many calibration labels bring the coverage close to 1 - alpha.
+    """Show how many calibration labels you need.
 
+    That is, for a coverage within --within of 1 - alpha.
     The smallest number of labels is exact: the coverage of one calibration draw is Beta-binomial,
     or Beta where the number of nodes to predict is not given.
     """
@@ -52,17 +60,23 @@ def plan(
 
 
 def draw(
-    folder: Folder,
-    out: Annotated[Path, option("CSV file with columns id and label, for people to fill in.")],
-    nodes: Annotated[int | None, option("How many nodes to draw, with earlier ones.")] = None,
+    folder: FolderArgument,
+    out: Annotated[
+        Path, option("CSV file with columns id and label, for people to fill in.", value="file")
+    ],
+    nodes: Annotated[
+        int | None, option("How many nodes to draw, with earlier ones.", value="number")
+    ] = None,
     chances: Annotated[
         str | None,
-        option("Instead: draw each node by itself, with the chance in this column."),
+        option(
+            "Instead: draw each node by itself, with the chance in this column.", value="column"
+        ),
     ] = None,
     seed: Seed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw nodes to be labelled for calibration, at random from the nodes to predict.
+    """Draw nodes at random, to be labelled for calibration.
 
     The pool is role test, else every node without a role, as far as labels are unknown. Nodes with
     role train, valid or tune are never drawn. The first 500 of 800 nodes are the same 500 for the
@@ -84,15 +98,15 @@ def draw(
 
 
 def label(
-    folder: Folder,
-    file: Annotated[Path, typer.Argument(help="What 'snaps draw' wrote, with labels.")],
+    folder: FolderArgument,
+    file: Annotated[Path, argument("What 'snaps draw' wrote, with labels.", "FILE")],
     allow_missing: Annotated[
         bool,
         option("Count nodes without a label as not covered.", "--allow-missing"),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put labels that people filled in into a graph folder, with role calib.
+    """Put filled-in labels into a graph folder, with role calib.
 
     All nodes drawn must have a label: to leave out the hard ones would break the guarantee. With
     --allow-missing, those without get role calib too, and count as not covered: sets become larger
@@ -112,24 +126,23 @@ def label(
 
 @with_options
 def watch(
-    model: Annotated[Path, typer.Argument(help="What 'snaps calibrate' wrote.", metavar="MODEL")],
+    model: Annotated[Path, argument("What 'snaps calibrate' wrote.", "MODEL")],
     source: FolderOptions,
-    labels: Annotated[Path, option("CSV file with columns id and label, in the order of arrival.")],
-    alarm: Annotated[float, option("Probability of a false alarm at most.")] = 0.01,
+    labels: Annotated[
+        Path,
+        option("CSV file with columns id and label, in the order of arrival.", value="file"),
+    ],
+    alarm: Annotated[float, option("Probability of a false alarm at most.", value="share")] = 0.01,
     state: Annotated[
         Path | None,
-        option("File with what was counted before. Default: MODEL.watch.json."),
+        option("File with what was counted before.", value="file", default="MODEL.watch.json"),
     ] = None,
-    missing: Annotated[
-        str | None, option("'drop' goes on without calibration nodes that are gone.")
-    ] = None,
-    threshold: Annotated[
-        str | None, option("'keep' applies the saved threshold to another graph.")
-    ] = None,
+    missing: Missing = None,
+    threshold: Threshold = None,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count labels of audited nodes, and raise an alarm if too many sets miss them.
+    """Count audited labels, and raise an alarm if coverage drops.
 
     Audited nodes are drawn at random from the nodes to predict, as 'snaps draw' does. Labels may
     arrive in batches and late: rows without a label are left for later, and a node counts once, in
@@ -138,6 +151,7 @@ def watch(
     a new calibration begin with a new one.
     """
     from snaps.drawing import read_labels
+    from snaps.errors import SnapsError
     from snaps.io.files import check_apart, check_picture, check_writable
     from snaps.io.folders import folder_files
     from snaps.predictor.loading import load
@@ -150,6 +164,10 @@ def watch(
         check_writable(path)
     check_apart(written, [*folder_files(source.folder), model, labels])
     estimator = load(model)
+    if estimator.effective_labels_ is not None:
+        raise SnapsError(
+            f"'MODEL' must have calibration nodes that were drawn evenly, got {model} with chances"
+        )
     given = {"missing": missing, "threshold": threshold}
     graph = _score(estimator, source, {key: value for key, value in given.items() if value})
     audited = _audited(read_labels(labels, graph.ids), estimator, labels)

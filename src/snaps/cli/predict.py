@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from snaps.cli._help import RESOURCES, option
 from snaps.cli._options import (
     AsJson,
     FolderOptions,
@@ -35,49 +36,63 @@ class Empty(StrEnum):
 def predict(
     out: Annotated[
         str,
-        typer.Option(help="File for id, labels and size: .parquet, .csv or .jsonl; - is CSV."),
+        option("File for id, labels and size: .parquet, .csv or .jsonl; - is CSV.", value="file"),
     ],
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
     empty: Annotated[
         Empty,
-        typer.Option(help="'top' adds the most probable label to sets that would be empty."),
+        option("'top' adds the most probable label to sets that would be empty."),
     ] = Empty.KEEP,
-    save: Annotated[Path | None, typer.Option(help="Also save the calibrated estimator.")] = None,
+    save: Annotated[
+        Path | None, option("Also save the calibrated predictor.", value="file")
+    ] = None,
     decide: Annotated[
         str | None,
-        typer.Option(
-            help="Actions for sets of one label, such as 'fraud=block,honest=pass': adds a column "
+        option(
+            "Actions for sets of one label, such as 'fraud=block,honest=pass': adds a column "
             "decision.",
+            value="actions",
         ),
     ] = None,
     otherwise: Annotated[
-        str | None, typer.Option(help="With --decide: the action for all other sets.  [review]")
+        str | None,
+        option("With --decide: the action for all other sets.", value="action", default="review"),
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(
-            help="Memory to stay within, such as 8GB. Large tables are stored in temporary files "
-            "next to --out if need be."
+        option(
+            "Memory to stay within, such as 8GB. Large tables are stored in temporary files next "
+            "to --out if need be.",
+            group=RESOURCES,
+            value="size",
         ),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="Where to work: in this process, or on a Spark cluster.")
+        Engine,
+        option("Where to work: in this process, or on a Spark cluster.", group=RESOURCES),
     ] = Engine.LOCAL,
     master: Annotated[
         str | None,
-        typer.Option(help="With --engine spark: the cluster, such as spark://host:7077 or yarn."),
+        option(
+            "With --engine spark: the cluster, such as spark://host:7077 or yarn.",
+            group=RESOURCES,
+            value="address",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write prediction sets for the nodes of a graph folder.
 
-    Nodes with role calib are the calibration set. The weights are tuned on role tune, else on
-    valid, else on a part of the calibration nodes. Sets are written for role test, else for every
-    node that is neither calib nor tune. Method pooled takes the labels of roles train and valid as
-    evidence, writes no sets for them, and without a role tune tunes on a part of the calibration
-    nodes.
+    The column role decides what a node is used for:
+
+    \b
+    calib  sets the threshold; the labels are needed
+    tune   chooses parameters; else valid, else a part of calib
+    train  with pooled: known label, evidence for others, no set
+    valid  with pooled the same; else chooses parameters where none has role tune
+    test   gets a set; if none has it, every node that is neither calib nor tune
 
     With --with, the calibration and tuning nodes of the file are matched by id, parameters are
     fitted again on this folder's graph, and new nodes with role calib join the calibration set.

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+from snaps.cli._help import option
+from snaps.cli._options import (
+    AsJson,
+    FolderOptions,
+    MethodOptions,
+    SavedOptions,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from snaps.conformal.watching import Watch
@@ -16,19 +21,20 @@ if TYPE_CHECKING:
 
 @with_options
 def report(
-    out: Annotated[Path, typer.Option(help="The page, for instance report.html.")],
+    out: Annotated[Path, option("The page, for instance report.html.", value="file")],
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
     show: Annotated[
         list[str] | None,
-        typer.Option(help="Id of a node that the page must show; may be repeated."),
+        option("Id of a node that the page must show; may be repeated.", value="id"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a report on the sets that 'snaps predict' makes with the same options.
+    """Write an HTML report on the sets of a graph folder.
 
-    One HTML file that needs no network: what was promised and what was observed, how small the
+    They are the sets that 'snaps predict' makes with the same options. One file that needs no
+    network: what was promised and what was observed, how small the
     sets are, for which nodes they are weaker, how the weights were chosen, where the threshold
     lies, and every node with its set and the reasons for it. Beyond 20,000 nodes it shows a part of
     them, and those asked for with --show. Nodes with role train or valid are not reported on.

@@ -7,34 +7,40 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+from snaps.cli._help import option
+from snaps.cli._options import (
+    AsJson,
+    FolderOptions,
+    MethodOptions,
+    SavedOptions,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from snaps.predictor.selection import Selection
 
 Out = Annotated[
     str,
-    typer.Option(
-        help="File for id, label, p, selected and rank: .parquet, .csv, .jsonl; - is CSV."
+    option(
+        "File for id, label, p, selected and rank: .parquet, .csv, .jsonl; - is CSV.", value="file"
     ),
 ]
 
 
 @with_options
 def select(
-    label: Annotated[str, typer.Option(help="The class to list nodes of.")],
+    label: Annotated[str, option("The class to list nodes of.", value="class")],
     out: Out,
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
     fdr: Annotated[
-        float, typer.Option(help="False discovery rate: the share of another class, on average.")
+        float,
+        option("False discovery rate: the share of another class, on average.", value="share"),
     ] = 0.1,
     as_json: AsJson = False,
 ) -> None:
-    """List the nodes of a graph folder that have a label, with a bound on the share that has not.
+    """List nodes of a class, with a bound on false discoveries.
 
     On average over draws of the calibration nodes, at most a share --fdr of the nodes selected is
     of another class. Nodes with role test are looked at, else every node without a role; the file
@@ -60,11 +66,11 @@ def accept(
     how: MethodOptions,
     saved: SavedOptions,
     error: Annotated[
-        float, typer.Option(help="The share of accepted labels that is wrong, on average.")
+        float, option("The share of accepted labels that is wrong, on average.", value="share")
     ] = 0.02,
     as_json: AsJson = False,
 ) -> None:
-    """List the nodes of a graph folder whose most probable label may be taken as it is.
+    """List nodes whose top label can be accepted without review.
 
     On average over draws of the calibration nodes, at most a share --error of the labels accepted
     is wrong. Nodes, roles and the columns of the file are as for 'snaps select'.
@@ -94,10 +100,16 @@ def _write_list(
 
     from snaps.cli._calibration import asked_nodes, calibrated
     from snaps.cli._show import describe, finite, print_estimator, remark
+    from snaps.errors import SnapsError
     from snaps.io.files import check_apart
     from snaps.io.folders import folder_files
     from snaps.sets import check_output
 
+    if how.chances is not None:
+        raise SnapsError(
+            f"'--chances' must be left out for lists, which need calibration nodes that were drawn "
+            f"evenly, got {how.chances}"
+        )
     named = {"--label": [asked["label"]]} if "label" in asked else {}
     check_output(out, "--out")  # before the work is done, not after
     files = [*folder_files(source.folder), *filter(None, [saved.using])]

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from snaps._checks import check_alpha
+from snaps.conformal.chances import tail_sums, weighted_limits, weighted_p_values
 from snaps.conformal.coverage import confident_rank, fewest_confident
 from snaps.conformal.floors import Floor, beyond_floors, floor_limits, floor_p_values
 from snaps.conformal.rank import exact_rank, fewest_nodes
@@ -63,6 +65,9 @@ class Calibration:
     promise : Promise
     missing : int
         Calibration nodes whose labels are missing: each counts as not covered, in every cell.
+    odds : array (n,), optional
+        Their odds against having been drawn, where chances were unequal: each node to predict then
+        has a threshold of its own. Not with `promise` and `missing`.
 
     Examples
     --------
@@ -81,6 +86,7 @@ class Calibration:
     by_class: bool = False
     promise: Promise = field(default_factory=Promise)
     missing: int = 0
+    odds: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -107,8 +113,8 @@ class Calibration:
         return self.num_classes if self.per_class else 1
 
     @cached_property
-    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """All scores, sorted within their cell, and where each cell begins."""
+    def _order(self) -> tuple[np.ndarray, np.ndarray]:
+        """The order that sorts scores within their cell, and where each cell begins."""
         cell = np.broadcast_to(self.groups, self.scores.shape)
         if self.by_class:
             cell = cell * self.num_classes + self.labels
@@ -116,7 +122,20 @@ class Calibration:
         counts = np.bincount(
             cell, minlength=self.num_groups * (self.num_classes if self.by_class else 1)
         )
-        return self.scores[order], np.concatenate([[0], np.cumsum(counts)])
+        return order, np.concatenate([[0], np.cumsum(counts)])
+
+    @cached_property
+    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """All scores, sorted within their cell, and where each cell begins."""
+        order, starts = self._order
+        return self.scores[order], starts
+
+    @cached_property
+    def _tails(self) -> list[np.ndarray]:
+        """With odds: their tail sums in each cell."""
+        assert self.odds is not None
+        order, starts = self._order
+        return [tail_sums(self.odds[order[start:end]]) for start, end in pairwise(starts)]
 
     @cached_property
     def _bags(self) -> list[tuple[slice | np.ndarray, np.ndarray, list[Floor]]]:
@@ -159,9 +178,11 @@ class Calibration:
     def limits(self, alpha: Level, counts: np.ndarray | None = None) -> np.ndarray:
         """The threshold of each cell, (groups or 1, classes or 1); infinite for one with too few.
 
+        With odds there is none: see `limits_of`.
         `counts` are the numbers of nodes to predict in each group, which a promise with confidence
         depends on; without them it is about the coverage probability of further nodes.
         """
+        assert self.odds is None
         levels = _levels(alpha)
         out = np.full((self.num_groups, self._width), math.inf)
         if self._bags:
@@ -183,6 +204,28 @@ class Calibration:
                 out[group, y] = ordered[starts[cell] + ranks[key] - 1]
         return out
 
+    def limits_of(
+        self,
+        alpha: Level,
+        groups: np.ndarray | int = 0,
+        counts: np.ndarray | None = None,
+        odds: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """The thresholds of nodes in these groups and with these odds: a row of `limits` for each.
+
+        (m, classes or 1); one row for all where neither groups nor odds make a difference.
+        """
+        if odds is None or self.odds is None:
+            return self.limits(alpha, counts)[groups if self.by_group else 0]
+        levels, (ordered, starts) = _levels(alpha), self._cells
+        out = np.empty((len(odds), self._width))
+        for cell, tails in enumerate(self._tails):
+            group, y = divmod(cell, self._width)
+            rows = np.flatnonzero(groups == group) if self.by_group else slice(None)
+            own, level = ordered[starts[cell] : starts[cell + 1]], levels[y % len(levels)]
+            out[rows, y] = weighted_limits(own, tails, odds[rows], float(level))
+        return out
+
     def threshold(self, alpha: Level, counts: np.ndarray | None = None) -> Any:
         """A number; or an array (classes,), (groups,) or (groups, classes)."""
         limits = self.limits(alpha, counts)
@@ -198,6 +241,8 @@ class Calibration:
         counts: np.ndarray | None = None,
     ) -> None:
         """Say which cells have too few nodes for a finite threshold, or for a floor."""
+        if self.odds is not None:  # which nodes get full sets depends on their own odds
+            return
         levels, promise = _levels(alpha), self.promise
         infinite = np.isposinf(self.limits(alpha, counts))
         if not self.by_class:  # alike for all classes; and where one threshold is, for all groups
@@ -253,15 +298,17 @@ class Calibration:
         alpha: Level,
         groups: np.ndarray | int = 0,
         counts: np.ndarray | None = None,
+        odds: np.ndarray | None = None,
     ) -> np.ndarray:
         """Which labels (m, K) are in the sets of nodes with these scores; ties are in."""
-        return scores <= self.limits(alpha, counts)[groups if self.by_group else 0]
+        return scores <= self.limits_of(alpha, groups, counts, odds)
 
     def p_values(
         self,
         scores: np.ndarray,
         groups: np.ndarray | int = 0,
         draws: np.ndarray | None = None,
+        odds: np.ndarray | None = None,
     ) -> np.ndarray:
         """Conformal p-values (m, K), each against its own cell.
 
@@ -269,7 +316,7 @@ class Calibration:
         the prediction set. With `draws`, uniform and of the shape of `scores`, they are smoothed:
         ties count by chance and the p-value of a true label is exactly uniform. With floors, the
         scores within the floor of their class or group are not counted, and labels within theirs
-        have p-value 1.
+        have p-value 1. With `odds` of the nodes, each calibration score counts by its own.
         """
         if self._bags:
             return self._floor_p_values(scores, groups, draws)
@@ -281,6 +328,12 @@ class Calibration:
             columns = slice(y, y + 1) if self.by_class else slice(None)
             values = scores[rows, columns]
             own = ordered[starts[cell] : starts[cell + 1]]
+            if odds is not None and self.odds is not None:
+                chance = None if draws is None else draws[rows, columns]
+                out[rows, columns] = weighted_p_values(
+                    values, own, self._tails[cell], odds[rows], chance
+                )
+                continue
             n = len(own) + self.missing
             below = np.searchsorted(own, values, side="left")
             if draws is None:

@@ -10,12 +10,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from snaps._checks import check_alpha, check_integer
+from snaps._tables import html_table
 from snaps.conformal.coverage import MOST, coverage_interval
 from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.errors import SnapsError
 
 MOST_LABELS = 200_000  # a plan for more is refused
 _SHOWN = (50, 100, 200, 500, 1000, 2000, 5000, 10_000)  # rows of the table, next to the answer
+_MORE = "Labels for tuning come on top, unless nodes with role tune or valid are there."
 
 
 @dataclass(frozen=True)
@@ -78,25 +80,34 @@ class Plan:
     nodes: int | None
     rows: tuple[Row, ...]
 
-    def __str__(self) -> str:
+    def _table(self) -> tuple[str, list[str], list[list[str]]]:
+        """A sentence, and the table below it."""
         of = "" if self.nodes is None else f" of {self.nodes:,} nodes"
-        target, spread = f"{_plain(1 - self.alpha)}", f"+- {self.within:g}"
-        column = f"coverage with probability {self.confidence:g}"
-        lines = [
-            f"{self.labels:,} calibration labels: coverage{of} within {target} {spread} with "
-            f"probability {self.confidence:g}",
-            f"{'labels':>8}  {column}  within {spread}",
-        ]
-        for row in self.rows:
-            interval = f"{row.low:.4f} - {row.high:.4f}"
-            lines.append(
-                f"{row.labels:>8}  {interval:>{len(column)}}  "
-                f"{row.probability:>{len(spread) + 7}.4f}"
-            )
-        lines.append(
-            "Labels for tuning come on top, unless nodes with role tune or valid are there."
+        sentence = (
+            f"{self.labels:,} calibration labels: coverage{of} within {_plain(1 - self.alpha)} "
+            f"+- {self.within:g} with probability {self.confidence:g}"
         )
-        return "\n".join(lines)
+        header = [
+            "labels", f"coverage with probability {self.confidence:g}", f"within +- {self.within:g}"
+        ]  # fmt: skip
+        rows = [
+            [str(row.labels), f"{row.low:.4f} - {row.high:.4f}", f"{row.probability:.4f}"]
+            for row in self.rows
+        ]
+        return sentence, header, rows
+
+    def __str__(self) -> str:
+        sentence, header, rows = self._table()
+        widths = [8, len(header[1]), len(header[2])]
+        lines = [
+            "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+            for row in (header, *rows)
+        ]
+        return "\n".join([sentence, *lines, _MORE])
+
+    def _repr_html_(self) -> str:
+        sentence, header, rows = self._table()
+        return html_table(header, rows, above=sentence, below=_MORE)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, ready for JSON.

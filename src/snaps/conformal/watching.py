@@ -26,12 +26,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from snaps._checks import check_alpha, check_integer, shown
+from snaps._tables import html_lines
 from snaps.errors import SnapsError
 from snaps.io.files import new_figure, read_json, write_figure, write_json
 
@@ -230,7 +230,7 @@ class Watch:
         return "\n".join(self._lines())
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{escape(line)}</p>" for line in self._lines())
+        lines = html_lines(str(self))
         if not len(self):
             return lines
         picture = io.StringIO()

@@ -190,12 +190,12 @@ def _mode(path: Path) -> int:
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def new_figure() -> tuple[Any, Any]:
+def new_figure(height: float = 3.6) -> tuple[Any, Any]:
     """A matplotlib figure with one axis, drawn without a screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    figure = Figure(figsize=(6.4, height), layout="constrained")
     FigureCanvasAgg(figure)
     axis = figure.subplots()
     axis.spines[["top", "right"]].set_visible(False)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from snaps._checks import check_flag, check_level, check_seed, check_share, plainly, shown
+from snaps._tables import html_table
 from snaps.conformal.calibration import Promise
 from snaps.conformal.watching import Watch
 from snaps.errors import NotCalibratedError, SnapsError, warn
@@ -92,6 +93,7 @@ class Estimator:
         classes: Any = None,
         group_floor: float | None = None,
         missing_labels: int = 0,
+        chances: Any = None,
     ) -> Self:
         """Score every node and set the threshold on the calibration nodes.
 
@@ -110,7 +112,7 @@ class Estimator:
             used to train the classifier.
         tune_nodes : same, optional
             Labelled nodes to choose parameters on, such as validation nodes; not calibration
-            nodes. By default a random half of `nodes`, at most 500, if there is anything to tune.
+            nodes. By default, if there is anything to tune, a random part of `nodes` (see Notes).
         similarity : sparse (n, n), optional
             A similarity graph that you have, for instance from `snaps.similarity_graph`.
         logits : bool
@@ -129,6 +131,22 @@ class Estimator:
         missing_labels : int
             How many other calibration nodes were drawn whose labels are missing. They count as not
             covered, which keeps the guarantee, whichever they are.
+        chances : array (n,), Series, mapping from id, or "edges"; optional
+            The chance with which each node was drawn for `nodes`, by itself, where these differ;
+            needed for calibration nodes (above 0) and nodes to predict (between 0 and 1). Each
+            node then has its own threshold, and the guarantee is about the nodes that were not
+            drawn. "edges": proportional to degree, as if ends of random edges were drawn.
+            Estimated chances carry no guarantee.
+
+        Notes
+        -----
+        Without `tune_nodes`, a method that tunes takes half of `nodes` for it, at most 500. Below
+        25 / alpha of them it takes less, down to a fifth, so that the number of calibration nodes
+        plus one is a multiple of 1 / alpha, at least 4 / alpha: with few nodes, coverage is
+        otherwise well above 1 - alpha, and the sets larger than need be. With fewer than about
+        5 / alpha nodes nothing is tuned: weights are fixed, and all of them are calibration nodes.
+        The division depends on the number of nodes and `alpha` alone (the smallest of several
+        levels).
 
         Examples
         --------
@@ -141,7 +159,7 @@ class Estimator:
         return self._calibrate(
             graph, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
             tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups, group_floor=group_floor,
-            missing_labels=missing_labels,
+            missing_labels=missing_labels, chances=chances,
         )  # fmt: skip
 
     def _calibrate(self, graph: Any, probs: Any, labels: Any, nodes: Any, **given: Any) -> Self:
@@ -171,6 +189,7 @@ class Estimator:
         refit: bool = True,
         missing: Literal["error", "drop"] = "error",
         threshold: Literal["set", "keep"] = "set",
+        chances: Any = None,
     ) -> Self:
         """Continue on a graph that has grown, or with new probabilities.
 
@@ -182,7 +201,7 @@ class Estimator:
 
         Parameters
         ----------
-        graph, probs, similarity, logits, groups : see `calibrate`
+        graph, probs, similarity, logits, groups, chances : see `calibrate`
             Of the new graph. A graph without ids numbers its nodes, so new ones must come last.
             Raises SnapsError if features and probabilities show other nodes under the old ids.
         labels : array (n,), optional
@@ -214,6 +233,7 @@ class Estimator:
         return self._recalibrate(
             self._predictor(), graph, probs, labels, nodes, similarity, logits,
             groups=groups, classes=classes, refit=refit, missing=missing, threshold=threshold,
+            chances=chances,
         )  # fmt: skip
 
     def _recalibrate(self, old: Predictor, *given: Any, **options: Any) -> Self:
@@ -380,10 +400,11 @@ class Estimator:
             A dict, fit for JSON, that prints as a table: coverage, size, size_nonempty,
             singleton_hit, empty, n, threshold, n_calib, n_tune, class_coverage, group_coverage;
             coverage_interval (where coverage falls with probability 0.99 for nodes of the same
-            pool; None with class or group thresholds) and inside; tied (share of calibration
-            scores that tie) and upper_binds (False if scores tie at the threshold: coverage may
-            then exceed the interval); class_promise, group_promise and confidence (what is promised
-            beyond the average). Infinite and missing values are None.
+            pool; None with class or group thresholds, or chances) and inside; tied (share of
+            calibration scores that tie) and upper_binds (False if scores tie at the threshold:
+            coverage may then exceed the interval); class_promise, group_promise and confidence
+            (what is promised beyond the average); with chances n_effective, and no threshold, as it
+            differs between nodes. Infinite and missing values are None.
 
             weakest_slice is a dict on the slice that chance explains least, of all by class, group,
             degree, top probability (in fifths) and set size: by, name, coverage, n, the number of
@@ -555,7 +576,8 @@ class Estimator:
 
     threshold_ = _fact(
         lambda cp, p: p.at(cp.alpha, quiet=True).threshold(),
-        "The largest score that is still in; one per class, group, or both where asked for.",
+        "The largest score that is still in; one per class, group, or both where asked for; one "
+        "per node with unequal chances.",
     )
     promises_ = _fact(
         lambda _, p: p.shown_promise(),
@@ -601,6 +623,10 @@ class Estimator:
     )
     missing_labels_ = _fact(
         lambda _, p: p.roles.missing, "How many calibration nodes count as not covered."
+    )
+    effective_labels_ = _fact(
+        lambda _, p: p.effective_labels,
+        "How many evenly drawn labels say as much as those drawn with `chances`; None without.",
     )
     calib_scores_ = _fact(
         lambda _, p: p.calibration.scores, "Scores of the calibration nodes' labels."
@@ -650,6 +676,18 @@ class Estimator:
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None
+
+    def _repr_html_(self) -> str:
+        rows = [[name, repr(value)] for name, value in self.get_params().items()]
+        if self._fitted is None:
+            return html_table([type(self).__name__, "not calibrated"], rows)
+        predictor = self._fitted[1]
+        nodes = (predictor.roles.calib, predictor.roles.tuning, predictor.roles.known)
+        names = ("calibration nodes", "tuning nodes", "known nodes")
+        rows += [[name, f"{len(each):,}"] for name, each in zip(names, nodes, strict=True)]
+        weights = predictor.scorer.weights.items()
+        rows += [[f"weight of {part}", f"{float(weight):.3f}"] for part, weight in weights]
+        return html_table([type(self).__name__, "calibrated"], rows)
 
     def __repr__(self) -> str:
         given = self.get_params()

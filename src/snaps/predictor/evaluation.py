@@ -12,7 +12,9 @@ import numpy as np
 
 from snaps import metrics
 from snaps._checks import check_alpha, check_disjoint, check_known, plainly, shown
+from snaps._tables import html_table
 from snaps.conformal.calibration import Promise
+from snaps.conformal.chances import UNEVEN
 from snaps.conformal.coverage import rank_interval
 from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
@@ -21,6 +23,8 @@ from snaps.predictor.roles import read_labels
 from snaps.predictor.slices import find_slices, slab_summary, weakest_slice
 from snaps.sets import PredictionSets
 
+_PLOTTED = 20  # the weakest classes, and groups, in a picture
+
 
 class Evaluation(dict[str, Any]):
     """How sets of labelled nodes compare with the truth; `print` it for a table.
@@ -28,7 +32,8 @@ class Evaluation(dict[str, Any]):
     A plain dict of numbers, lists and None; see `SNAPS.evaluate` for its keys.
     """
 
-    def __str__(self) -> str:
+    def _rows(self) -> list[tuple[str, str, str]]:
+        """What is printed: a key, its value, and what it is."""
         rows = [("coverage", f"{self['coverage']:.4f}", _verdict(self))]
         for key, words in (
             ("size", "labels per set"),
@@ -38,8 +43,11 @@ class Evaluation(dict[str, Any]):
         rows.append(("singleton_hit", _percent(self["singleton_hit"]), "exactly the true label"))
         rows.append(("empty", _percent(self["empty"]), "sets without a label"))
         rows.append(("n", str(self["n"]), "nodes evaluated"))
-        rows.append(("n_calib", str(self["n_calib"]), "nodes calibrated"))
-        rows.append(("n_tune", str(self["n_tune"]), "nodes tuned"))
+        rows.append(("n_calib", str(self["n_calib"]), "calibration nodes"))
+        if "n_effective" in self:
+            words = "evenly drawn labels would say as much"
+            rows.append(("n_effective", f"{self['n_effective']:.1f}", words))
+        rows.append(("n_tune", str(self["n_tune"]), "tuning nodes"))
         if self["tied"]:
             words = "calibration scores that tie: predict_set(smoothed=True) leaves them to chance"
             rows.append(("tied", _percent(self["tied"]), words))
@@ -56,21 +64,72 @@ class Evaluation(dict[str, Any]):
             if len(known) > 5:
                 rows.append((f"... {len(known) - 5} more", "", f"{what} coverages, all higher"))
         rows += _weak_rows(self)
+        return rows
+
+    def __str__(self) -> str:
+        rows = self._rows()
         wide, middle = (max(len(row[i]) for row in rows) for i in (0, 1))
         return "\n".join(
             f"{name:<{wide}}  {value:>{middle}}  {words}".rstrip() for name, value, words in rows
         )
 
+    def _repr_html_(self) -> str:
+        return html_table([], self._rows())
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw the coverage of all nodes, of each class and of each group.
+
+        The band is the 99 % range of random calibration splits, where one threshold is for all.
+
+        Parameters
+        ----------
+        path : path, optional
+            A file to write, .png, .svg or .pdf.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> import snaps
+        >>> probs, labels = np.repeat([[0.9, 0.1], [0.2, 0.8]], 100, axis=0), np.repeat([0, 1], 100)
+        >>> cp = snaps.SplitConformal(0.1).calibrate(None, probs, labels, np.arange(0, 200, 2))
+        >>> figure = cp.evaluate(labels).plot("coverage.png")
+        """
+        from snaps.io.files import new_figure, write_figure
+
+        coverages = {"all nodes": self["coverage"]}
+        for what in ("class", "group"):
+            known = (self[f"{what}_coverage"] or {}).items()
+            named = {f"{what} {name}": value for name, value in known if value is not None}
+            coverages |= dict(sorted(named.items(), key=lambda item: item[1])[:_PLOTTED])
+        figure, axis = new_figure(max(1.6, 0.24 * len(coverages) + 1))
+        if self["coverage_interval"] is not None:
+            axis.axvspan(*self["coverage_interval"], color="#56B4E9", alpha=0.3, linewidth=0)
+        places = np.arange(len(coverages))
+        axis.plot(list(coverages.values()), places, "o", color="#0072B2")
+        axis.set_yticks(places, list(coverages))
+        axis.invert_yaxis()
+        axis.grid(axis="y", color="#dddddd", linewidth=0.6)
+        axis.set_xlabel("coverage")
+        axis.set_title(f"Coverage of {self['n']:,} nodes", fontsize=11)
+        if path is not None:
+            write_figure(path, figure)
+        return figure
+
 
 def _verdict(evaluation: Evaluation) -> str:
     if evaluation["coverage_interval"] is None:
-        return ""
+        return UNEVEN if "n_effective" in evaluation else ""
     low, high = evaluation["coverage_interval"]
     sure = evaluation["confidence"]
     place = "inside" if evaluation["inside"] else "OUTSIDE"
     tie = "" if evaluation["upper_binds"] else "; scores tie, so the upper end does not bind"
     sure = "" if sure is None else f"; promised with confidence {sure:g}"
-    return f"{place} [{low:.4f}, {high:.4f}], where 99 % of fair splits fall{tie}{sure}"
+    return (
+        f"{place} [{low:.4f}, {high:.4f}], the 99 % range of random calibration splits{tie}{sure}"
+    )
 
 
 def _weak_rows(evaluation: Evaluation) -> Iterator[tuple[str, str, str]]:
@@ -147,7 +206,8 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
     hits = sets.mask[np.arange(len(sets)), truth]
     coverage = float(hits.mean())
     interval = inside = upper_binds = None
-    if calibration.kind == "calibration":
+    uneven = calibration.odds is not None
+    if calibration.kind == "calibration" and not uneven:
         rank = calibration.rank(predictor.alpha, len(sets))
         interval = rank_interval(len(calibration) + calibration.missing, len(sets), rank)
         topped = sets.metadata.get("snaps.empty") == "top"
@@ -170,13 +230,14 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
     groups = roles.groups
     weakest = weakest_slice(find_slices(predictor, sets, truth), hits)
     return Evaluation(
+        **({"n_effective": predictor.effective_labels} if uneven else {}),
         coverage=coverage,
         size=metrics.size(sets),
         size_nonempty=_plain(metrics.size_nonempty(sets)),
         singleton_hit=float((hits & (sets.sizes == 1)).mean()),
         empty=metrics.empty(sets),
         n=len(sets),
-        threshold=_plain(predictor.threshold(sets.nodes)),
+        threshold=None if uneven else _plain(predictor.threshold(sets.nodes)),
         coverage_interval=interval,
         inside=inside,
         tied=calibration.tied_share(),
@@ -234,6 +295,11 @@ def watch_of(predictor: Predictor, state: Any) -> Watch:
 def _fresh(predictor: Predictor, alarm: float) -> Watch:
     """A watch on this calibration that has seen no label."""
     calibration = predictor.calibration
+    if predictor.roles.odds is not None:
+        raise SnapsError(
+            "'watch' must have calibration nodes that were drawn evenly, got chances: its alarm "
+            "rests on ranks"
+        )
     if calibration.kind != "calibration":
         raise SnapsError(
             f"'watch' must have one threshold for all nodes, got one per {calibration.kind}"

@@ -14,6 +14,7 @@ import numpy as np
 
 from snaps._runtime.memory import pieces
 from snaps._runtime.randomness import EXCHANGEABILITY_STREAM, smallest
+from snaps._tables import html_table
 from snaps.errors import SnapsError
 from snaps.predictor.predictor import Predictor
 
@@ -152,6 +153,17 @@ class Exchangeability:
             f"calibration nodes ({self.num_calib:,}) look like the nodes predicted "
             f"({self.num_nodes:,}): no difference in {names} (smallest p {clearest.p:.2g})"
         )
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for row in self.rows:
+            share = "" if row.label is None else f": share of {row.label}"
+            digits = 2 if row.label is not None else _digits(row.calib, row.nodes)
+            means = (f"{mean:.{digits}f}" for mean in (row.calib, row.nodes))
+            p = f"< {_LEAST_P:g}" if row.p < _LEAST_P else f"{row.p:.2g}"
+            rows.append([f"{row.what}{share}", *means, p, "yes" if row.differs else "-"])
+        header = ["mean of", "calibration nodes", "nodes predicted", "p", "differs"]
+        return html_table(header, rows, above=str(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, ready for JSON."""
@@ -339,6 +351,11 @@ def _listed(names: list[str], word: str) -> str:
 
 def exchangeability(predictor: Predictor, nodes: Any = None) -> Exchangeability:
     """Compare calibration nodes with the nodes wanted; see `SNAPS.exchangeability`."""
+    if predictor.calibration.odds is not None:
+        raise SnapsError(
+            "'chances' must be left out for exchangeability, got unequal ones: nodes drawn with "
+            "them do not look like the others"
+        )
     return compare_at(predictor, predictor.wanted(nodes))
 
 

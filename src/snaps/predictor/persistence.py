@@ -107,6 +107,8 @@ def save(
     }
     if roles.missing:
         header["missing_labels"] = roles.missing
+    if roles.odds is not None:
+        header["chances"] = True
     odd = [group for group in roles.groups.names if type(group) not in _NAMES]
     if odd:
         raise SnapsError(f"'groups' must be strings or numbers to be saved, got {shown(odd[0])}")
@@ -118,11 +120,15 @@ def save(
             arrays[f"{name}_{part}"] = getattr(each, part)
     if roles.groups.given:
         arrays["calib_groups"] = np.asarray(calibration.groups)
+    if calibration.odds is not None:
+        arrays["calib_odds"] = calibration.odds
     if data:
         header |= _pack_data(predictor.inputs, arrays)
         header["elsewhere"] = not _all_here(predictor.inputs, roles)  # its threshold was kept
         if roles.groups.given:
             arrays["groups"] = roles.groups.codes
+        if roles.odds is not None:
+            arrays["odds"] = roles.odds
     header["arrays"] = sorted(arrays)
     text = json.dumps(header, default=_plain).encode()
     arrays["header"] = np.frombuffer(text, np.uint8)
@@ -299,7 +305,8 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
     tuning = replace(tuning, drawn=bool(header["paid"]))
     named = bool(header.get("named_columns", False))
     missing = check_integer(header.get("missing_labels", 0), "missing_labels", low=0)
-    roles = Roles(calib, tuning, known, reference, classes, groups, named, missing)
+    odds, calib_odds = _unpack_odds(header, arrays, len(calib), inputs)
+    roles = Roles(calib, tuning, known, reference, classes, groups, named, missing, odds)
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
         raise SnapsError("its nodes must be in its graph")
     scores = arrays["calib_scores"]
@@ -318,7 +325,7 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
     method = method.with_group_floor(floor, groups.names or None)
     calibration = Calibration(
         scores, calib.labels, len(classes), own, len(groups), bool(header["by_class"]),
-        method.promise, missing,
+        method.promise, missing, calib_odds,
     )  # fmt: skip
     scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
     directed, then = header.get("links_directed"), header.get("calibrated_alpha")
@@ -342,6 +349,26 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
             for name, packed in header.get("fingerprints", {}).items()
         },
     )
+
+
+def _unpack_odds(
+    header: Header, arrays: Mapping[str, np.ndarray], n: int, inputs: Inputs | None
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Odds of all nodes and of the calibration nodes, where chances were given."""
+    if not header.get("chances"):
+        return None, None
+    every = np.empty(0) if inputs is None else arrays["odds"]
+    calib = arrays["calib_odds"] if "calib_odds" in arrays else None
+    shape = (0 if inputs is None else inputs.num_nodes,)
+    for name, odds, own in (("odds", every, shape), ("calib_odds", calib, (n,))):
+        if odds is None:
+            continue
+        if odds.shape != own or odds.dtype != np.float64 or (odds < 0).any():
+            raise SnapsError(f"'{name}' must be numbers of at least 0, {own}, got {odds.shape}")
+        odds.flags.writeable = False
+    if calib is not None and not np.isfinite(calib).all():
+        raise SnapsError("'calib_odds' must be finite")
+    return every, calib
 
 
 def _unpack_fingerprint(name: str, packed: Header, arrays: Mapping[str, np.ndarray]) -> Fingerprint:

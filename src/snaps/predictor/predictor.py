@@ -28,9 +28,11 @@ from snaps._runtime.progress import stage
 from snaps._runtime.randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
 from snaps._version import __version__
 from snaps.conformal.calibration import Calibration, Level, Promise
+from snaps.conformal.chances import effective_labels
 from snaps.conformal.coverage import far_below
 from snaps.errors import NotCalibratedError, SnapsError, warn
 from snaps.graph import Graph
+from snaps.predictor.chances import check_chances, check_promise, uneven, warn_full
 from snaps.predictor.fingerprint import Fingerprint
 from snaps.predictor.roles import Roles, mixed_seed, read_nodes
 from snaps.scoring.evidence import Keys
@@ -130,6 +132,7 @@ class Method:
         """From what users pass to `SNAPS.calibrate`; `roles` go to `Roles.read`."""
         method = self.with_group_floor(group_floor, roles.get("groups"))
         promise, missing = method.promise, roles.get("missing_labels", 0)
+        check_promise(roles.get("chances"), promise, missing)
         if missing and (promise.class_floor is not None or promise.group_floor is not None):
             raise SnapsError(
                 "'missing_labels' must be 0 with class_floor or group_floor, "
@@ -155,6 +158,7 @@ class Method:
         positions = inputs.positions(roles.calib.keys)
         scores = inputs.score(fitted, positions)[np.arange(len(positions)), roles.calib.labels]
         scores.flags.writeable = False
+        odds = roles.odds[positions] if uneven(roles.odds, positions) else None  # type: ignore[index]
         calibration = Calibration(
             scores,
             roles.calib.labels,
@@ -164,10 +168,11 @@ class Method:
             self.class_conditional,
             self.promise,
             roles.missing,
+            odds,
         )
         level = level_for(self.level, roles.classes)
         calibration.warn_few(level, roles.classes, roles.groups.names)
-        one_threshold = not (calibration.per_class or calibration.by_group)
+        one_threshold = not (calibration.per_class or calibration.by_group) and odds is None
         if not kept and one_threshold and fitted.tuning_scores is not None:
             _warn_weak_class(calibration, fitted.tuning_scores, roles, self.alpha)
         return Predictor(
@@ -277,13 +282,33 @@ class Predictor:
         codes = self.roles.groups.codes[positions]
         return np.bincount(codes, minlength=len(self.roles.groups))
 
-    def limits(self) -> np.ndarray:
-        """The thresholds (groups or 1, classes or 1) for all nodes that were not used."""
-        return self.calibration.limits(self.level, self.counts())
+    def odds(self, positions: np.ndarray) -> np.ndarray | None:
+        """The odds of nodes against having been drawn; None where thresholds don't depend on it."""
+        uneven = self.calibration.odds is not None and self.roles.odds is not None
+        return self.roles.odds[positions] if uneven else None  # type: ignore[index]
+
+    @property
+    def effective_labels(self) -> float | None:
+        """How many evenly drawn labels say as much; None where no chances were given."""
+        odds = self.calibration.odds
+        if self.roles.odds is None:
+            return None
+        return float(len(self.calibration)) if odds is None else effective_labels(odds)
+
+    def limits_of(self, positions: np.ndarray, counted: np.ndarray | None = None) -> np.ndarray:
+        """The thresholds of nodes (m or 1, classes or 1); those `counted` are predicted."""
+        codes = self.roles.groups.codes[positions]
+        counts, odds = self.counts(counted), self.odds(positions)
+        return np.atleast_2d(self.calibration.limits_of(self.level, codes, counts, odds))
 
     def threshold(self, positions: np.ndarray | None = None) -> Any:
-        """The threshold of `limits`: a number, or an array."""
-        return self.calibration.threshold(self.level, self.counts(positions))
+        """A number; an array per class or group; or, with unequal chances, one per node."""
+        if self.calibration.odds is None:
+            return self.calibration.threshold(self.level, self.counts(positions))
+        limits = self.limits_of(
+            np.arange(self.inputs.num_nodes) if positions is None else positions
+        )
+        return limits if self.calibration.per_class else limits[:, 0]
 
     # -- which nodes --------------------------------------------------------------------------
 
@@ -313,6 +338,8 @@ class Predictor:
     def _predicted(self, nodes: Any) -> np.ndarray:
         """As `wanted`; warns of nodes that were used."""
         wanted = self.wanted(nodes)
+        if self.roles.odds is not None:
+            check_chances(self.roles.odds, self.inputs.graph, wanted, "nodes")
         if nodes is not None and not self.apart:
             keys = np.concatenate([self.roles.calib.keys, self.roles.tuning.keys])
             count = int(np.isin(wanted, self.inputs.positions(keys)).sum())
@@ -347,6 +374,9 @@ class Predictor:
             "calibration_nodes": len(self.roles.calib),
             "tuning_nodes": len(self.roles.tuning),
         }
+        if self.calibration.odds is not None:
+            made["effective_labels"] = effective_labels(self.calibration.odds)
+            warn_full(self.limits_of(sets.nodes), len(self.calibration), float(self.alpha))
         sets.metadata = {f"snaps.{name}": str(value) for name, value in made.items()}
         return sets
 
@@ -388,7 +418,7 @@ class Predictor:
         else:
             scores = inputs.score(self.scorer, positions)
             codes, counts = roles.groups.codes[positions], self.counts(positions)
-            mask = self.calibration.contains(scores, level, codes, counts)
+            mask = self.calibration.contains(scores, level, codes, counts, self.odds(positions))
         ids = np.asarray(taken(inputs.graph.ids, positions))
         sets = trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
         confidence = self.method.promise.confidence
@@ -409,7 +439,8 @@ class Predictor:
             seed = mixed_seed(self.method.seed, roles.calib.keys)
             draws = uniforms(seed, keys, inputs.num_classes)
         scores = inputs.score(self.scorer, positions)
-        return self.calibration.p_values(scores, roles.groups.codes[positions], draws)
+        codes, odds = roles.groups.codes[positions], self.odds(positions)
+        return self.calibration.p_values(scores, codes, draws, odds)
 
     def searches(self) -> dict[str, dict[str, Any]]:
         """How similar nodes, and those in a similar context, were searched for."""

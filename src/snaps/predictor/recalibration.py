@@ -13,6 +13,7 @@ from snaps._checks.named import column_names, named_columns
 from snaps._runtime.progress import stage
 from snaps._runtime.randomness import locate_keys
 from snaps.errors import SnapsError, warn
+from snaps.predictor.chances import check_promise
 from snaps.predictor.predictor import Method, Predictor, level_for
 from snaps.predictor.roles import Roles
 from snaps.scoring.evidence import Evidence
@@ -35,6 +36,7 @@ def recalibrate(
     refit: bool = True,
     missing: Literal["error", "drop"] = "error",
     threshold: Literal["set", "keep"] = "set",
+    chances: Any = None,
 ) -> Predictor:
     """A predictor for another graph; see `SNAPS.recalibrate`."""
     check_flag(refit, "refit")
@@ -47,6 +49,12 @@ def recalibrate(
     if keep and groups is not None and not old.roles.groups.given:
         raise SnapsError(
             "'groups' must be left out with threshold='keep': there is one threshold for all"
+        )
+    check_promise(chances, method.promise, old.roles.missing)
+    if keep and (chances is not None or old.roles.odds is not None):
+        raise SnapsError(
+            "'threshold' must be 'set' with chances, got 'keep': nodes of another graph had no "
+            "chance to be drawn"
         )
     if similarity is None and old.given_similarity:
         raise SnapsError("'similarity' must be given for the new graph, as it was to calibrate")
@@ -68,7 +76,7 @@ def recalibrate(
         )
     roles = old.roles.again(
         inputs.graph, None if apart else labels, nodes, groups=groups,
-        drop=keep or missing == "drop", keep=keep,
+        chances=chances, drop=keep or missing == "drop", keep=keep,
     )  # fmt: skip
     if keep:
         warn(

@@ -6,6 +6,7 @@ Everything users say about nodes and classes (positions, masks, ids, names) is t
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -17,23 +18,38 @@ from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._checks.named import align, align_mask
 from snaps._runtime.randomness import TUNE_STREAM, in_order, locate_keys, smallest
-from snaps.conformal.rank import enough
+from snaps.conformal.rank import enough, exact_rank, fewest_nodes
 from snaps.errors import SnapsError
 from snaps.graph import Graph
+from snaps.predictor.chances import read_odds
 from snaps.scoring.evidence import Evidence, Keys, Labelled
 
+# Chosen on CoraML, PubMed and Photo: `snaps reproduce budgets`.
 MOST_TUNING_NODES = 500
+# Times 1 / alpha: at least so many labels calibrate if any tune, and so many are halved.
+FEWEST_CALIBRATING, MANY_LABELS = 4, 25
 
 Kind = TypeVar("Kind", bound=Labelled)
 
 
 def tuning_share(n: int, alpha: Fraction) -> int:
-    """How many of n calibration nodes to spend on tuning; 0 when there are too few.
+    """How many of n labels to tune on; all others calibrate. Depends on n and alpha alone.
 
-    Half of them, at most 500, if both halves still give a finite threshold.
+    m calibration nodes cover (m + 1 - floor(alpha (m + 1))) / (m + 1) on average, which with few of
+    them is far above 1 - alpha, unless m + 1 is a multiple of 1 / alpha. Of half to four fifths of
+    the labels, the number with the least coverage calibrates, the smallest of equals; it is at
+    least 4 / alpha - 1, and the others are enough to tune on. Where there is no such number,
+    nothing is tuned. Many labels are halved, but at most 500 tune.
     """
+    least = math.ceil(FEWEST_CALIBRATING / alpha) - 1
+    most = min(4 * n // 5, n - fewest_nodes(alpha))
+    if most < least:
+        return 0
     share = min(MOST_TUNING_NODES, n // 2)
-    return share if enough(share, alpha) and enough(n - share, alpha) else 0
+    if alpha * n < MANY_LABELS:
+        calibrating = range(max(least, n - share), max(most, n - share) + 1)
+        share = n - min(calibrating, key=lambda m: Fraction(exact_rank(m, alpha), m + 1))
+    return share if enough(share, alpha) else 0
 
 
 def choose_tuning(keys: Keys, share: int, seed: int) -> np.ndarray:
@@ -112,6 +128,8 @@ class Roles:
         Whether the columns of probabilities had these names, in whatever order.
     missing : int
         How many calibration nodes were drawn whose labels are missing.
+    odds : array (n,) or None
+        Each node's odds against having been drawn, where chances were given: see `read_odds`.
     """
 
     calib: Labelled
@@ -122,6 +140,7 @@ class Roles:
     groups: Groups
     named: bool = False
     missing: int = 0
+    odds: np.ndarray | None = None
 
     @classmethod
     def read(
@@ -141,6 +160,7 @@ class Roles:
         seed: int = 0,
         name: str = "nodes",
         missing_labels: int = 0,
+        chances: Any = None,
     ) -> Roles:
         """Cut the label array.
 
@@ -156,6 +176,7 @@ class Roles:
         names.flags.writeable = False
         calib = read_nodes(graph, nodes, name)
         check_known(codes, calib, name, ids)
+        odds = read_odds(chances, graph, calib)
         tuning = calib[:0]
         if tune_nodes is not None:
             tuning = read_nodes(graph, tune_nodes, "tune_nodes")
@@ -187,6 +208,7 @@ class Roles:
             Groups.read(groups, graph),
             named,
             check_integer(missing_labels, "missing_labels", low=0),
+            odds,
         )
 
     def again(
@@ -196,6 +218,7 @@ class Roles:
         nodes: Any = None,
         *,
         groups: Any = None,
+        chances: Any = None,
         drop: bool = False,
         keep: bool = False,
     ) -> Roles:
@@ -212,6 +235,8 @@ class Roles:
         """
         if self.groups.given and groups is None:
             raise SnapsError("'groups' must be given for the new graph, as they were to calibrate")
+        if self.odds is not None and chances is None:
+            raise SnapsError("'chances' must be given for the new graph, as they were to calibrate")
         # A kept threshold belongs to a group of before; a new one to the groups there are.
         again = Groups.read(groups, graph, self.groups.names if keep else ())
         gone = len(self.reference) - len(locate_keys(graph.keys, self.reference)[1])
@@ -250,6 +275,7 @@ class Roles:
             known=known,
             reference=np.intersect1d(self.reference, graph.keys),
             groups=again,
+            odds=read_odds(chances, graph, locate_keys(graph.keys, calib.keys)[0]),
         )
 
 

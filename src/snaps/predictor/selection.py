@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from snaps._checks import check_alpha, check_disjoint, plainly
 from snaps._checks.classes import class_code
 from snaps._runtime.memory import pieces, taken
 from snaps._runtime.progress import stage
+from snaps._tables import html_table
 from snaps.conformal.selection import benjamini_hochberg, fewest_selected, wrong_counts
 from snaps.errors import SnapsError, require
 from snaps.predictor.predictor import Predictor
@@ -157,17 +157,10 @@ class Selection:
         )
 
     def _repr_html_(self) -> str:
-        first = np.argsort(self.rank)[:_SHOWN]
-        columns = self._columns()
-        rows = [
-            "".join(f"<td>{html.escape(plainly(values[i]))}</td>" for values in columns.values())
-            for i in first
-        ]
-        head = "".join(f"<th>{name}</th>" for name in columns)
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        more = f"<p>{len(self.p) - len(first)} more nodes</p>" if len(self.p) > len(first) else ""
-        text = html.escape(str(self)).replace("\n", "<br>")
-        return f"<div><p>{text}</p><table><tr>{head}</tr>{body}</table>{more}</div>"
+        first, columns = np.argsort(self.rank)[:_SHOWN], self._columns()
+        rows = ([plainly(values[i]) for values in columns.values()] for i in first)
+        more = f"{len(self.p) - len(first)} more nodes" if len(self.p) > len(first) else ""
+        return html_table(list(columns), rows, above=str(self), below=more)
 
     def _columns(self) -> dict[str, np.ndarray]:
         return {
@@ -229,8 +222,18 @@ def accept(predictor: Predictor, error: Any, nodes: Any) -> Selection:
     return _selection(predictor, check_alpha(error, "error"), nodes, None)
 
 
+def check_even(predictor: Predictor) -> None:
+    """Benjamini-Hochberg on weighted p-values keeps no false discovery rate."""
+    if predictor.roles.odds is not None:
+        raise SnapsError(
+            "'chances' must be left out for select and accept, whose lists need calibration nodes "
+            "that were drawn evenly, got chances"
+        )
+
+
 def _selection(predictor: Predictor, rate: Fraction, nodes: Any, code: int | None) -> Selection:
     inputs, roles = predictor.inputs, predictor.roles
+    check_even(predictor)
     calib = inputs.positions(roles.calib.keys)
     if predictor.apart or len(calib) < len(roles.calib):
         raise SnapsError(

@@ -24,6 +24,7 @@ from snaps._checks import check_disjoint, shown
 from snaps._version import __version__
 from snaps.errors import SnapsError
 from snaps.io.files import atomic_path, check_page, check_writable
+from snaps.predictor.chances import check_chances
 from snaps.predictor.evaluation import compare_with_truth, slice_name, watch_of
 from snaps.predictor.exchangeability import compare_at
 from snaps.predictor.predictor import Predictor
@@ -59,6 +60,8 @@ def report(
     shown_nodes = read_nodes(inputs.graph, [] if show is None else show, "show", True)
     for whose, keys in predictor.used():
         check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    if roles.odds is not None:
+        check_chances(roles.odds, inputs.graph, wanted, "nodes")
     truth, evaluation = predictor.labels_of_used(), None
     if labels is not None:
         truth, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
@@ -66,7 +69,8 @@ def report(
         if labelled.size:
             sets = predictor.sets_at(labelled)
             evaluation = compare_with_truth(predictor, sets, truth[labelled])
-    comparable = wanted.size and inputs.positions(roles.calib.keys).size
+    even = predictor.calibration.odds is None  # else nodes drawn and not drawn look different
+    comparable = even and wanted.size and inputs.positions(roles.calib.keys).size
     look = compare_at(predictor, wanted) if comparable else None
     subject = Subject(predictor, wanted, truth, evaluation, look, title, source, _today())
     facts, summary = gather(subject), summarise(subject)

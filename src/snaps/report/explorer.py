@@ -50,6 +50,7 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
     matrices = {name: matrix for name, matrix in subject.neighbours.items() if matrix is not None}
     parts = [name for name, weight in scorer.weights.items() if name == "own" or weight]
     parts = parts if len(scorer.weights) > 1 else []  # the only part is the score itself
+    uneven = calibration.odds is not None
     packed, neighbours = _choose_nodes(subject, show, matrices, 1 + len(parts))
     listed = np.concatenate([packed, neighbours])
     scores, probs = inputs.score(scorer), inputs.probs
@@ -60,7 +61,7 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
         "sure": _rounded(probs[packed].max(axis=1), 0.0, 1.0),
         "top": probs[listed].argmax(axis=1).astype(np.uint8 if probs.shape[1] < 256 else np.uint16),
         "sets": np.packbits(mask[listed], axis=1, bitorder="little"),
-        "limits": subject.limits().astype(np.float64),
+        "limits": (predictor.limits_of(packed) if uneven else subject.limits()).astype(np.float64),
     }
     if subject.degrees is not None:
         arrays["degree"] = subject.degrees[packed].astype(np.uint32)
@@ -92,6 +93,7 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
         "ranges": ranges,
         "near": list(matrices),
         "byClass": calibration.per_class,
+        "byNode": uneven,
     }
     return Explorer(_encode(header, arrays), len(packed), len(scores))
 

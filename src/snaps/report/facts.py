@@ -60,11 +60,14 @@ class Subject:
         """Which labels (m, K) are in the sets of `nodes`, whose scores are given."""
         codes = self.predictor.roles.groups.codes[nodes]
         own, predictor = calibration or self.predictor.calibration, self.predictor
-        return own.contains(scores, predictor.level, codes, predictor.counts(self.nodes))
+        counts, odds = predictor.counts(self.nodes), predictor.odds(nodes)
+        return own.contains(scores, predictor.level, codes, counts, odds)
 
     def limits(self) -> np.ndarray:
-        """The thresholds (groups or 1, classes or 1)."""
+        """The thresholds (groups or 1, classes or 1); with unequal chances a row per node."""
         predictor = self.predictor
+        if predictor.calibration.odds is not None:
+            return predictor.limits_of(self.nodes)
         return predictor.calibration.limits(predictor.level, predictor.counts(self.nodes))
 
     @property
@@ -205,6 +208,7 @@ class Facts:
     num_features: int
     num_classes: int
     n_calib: int
+    n_effective: float | None  # labels that say as much, where they were drawn unevenly
     n_tune: int
     n_known: int
     n_nodes: int
@@ -284,6 +288,7 @@ def gather(subject: Subject) -> Facts:
         num_features=0 if graph.features is None else graph.features.shape[1],
         num_classes=inputs.num_classes,
         n_calib=len(calibration),
+        n_effective=None if calibration.odds is None else predictor.effective_labels,
         n_tune=predictor.num_tuned,
         n_known=len(roles.known),
         n_nodes=len(nodes),
@@ -361,7 +366,7 @@ class _Sets:
 
     sizes: np.ndarray
     covered: np.ndarray | None
-    n_calib: int
+    n_calib: int | None  # None: the coverage has no known distribution
     alpha: Fraction
     promised: float | None  # None: each class has its own
     exact: bool  # whether the distribution of the coverage of all nodes is known
@@ -453,7 +458,13 @@ def _scores(subject: Subject) -> Scores:
     groups = [str(name) for name in roles.groups.names] or [""]
     classes = [str(name) for name in roles.classes] if calibration.per_class else [""]
     names = [", ".join(filter(None, (group, label))) for group in groups for label in classes]
-    own_limits = limits[calibration.groups, calibration.labels if calibration.per_class else 0]
+    labels = calibration.labels if calibration.per_class else 0
+    if calibration.odds is None:
+        own_limits = limits[calibration.groups, labels]
+    else:  # one per node: the ends stand for all
+        own_limits = predictor.limits_of(positions)[np.arange(len(positions)), labels]
+        limits = np.array([limits.min(initial=np.inf), limits.max(initial=-np.inf)])
+        names = ["lowest", "highest"]
     return Scores(
         edges=edges.tolist(),
         true=np.histogram(true, edges)[0].tolist(),

@@ -56,7 +56,10 @@ def _calibration(subject: Subject) -> Iterator[Note]:
     n, limits = len(calibration), subject.limits()
     infinite = np.argwhere(np.isposinf(limits))
     values = {"n": n, "least": fewest_nodes(alpha), "total": limits.size}
-    if calibration.kind != "calibration" and len(infinite):
+    if calibration.odds is not None:  # then a threshold is per node
+        if len(infinite) == limits.size:
+            yield Note("too few", "Too few calibration nodes", values, serious=True)
+    elif calibration.kind != "calibration" and len(infinite):
         groups = roles.groups.names or [""]
         classes = roles.classes if calibration.per_class else [""]
         names = [f"{groups[group]} {classes[label]}".strip() for group, label in infinite]

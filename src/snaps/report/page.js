@@ -109,8 +109,8 @@
 
   function limitOf(place, label) {
     const wide = nodes.byClass ? nodes.classes.length : 1;
-    const group = nodes.group ? nodes.group[place] : 0;
-    return nodes.limits[group * wide + (nodes.byClass ? label : 0)];
+    const row = nodes.byNode ? place : nodes.group ? nodes.group[place] : 0;
+    return nodes.limits[row * wide + (nodes.byClass ? label : 0)];
   }
 
   // ---- Finding ----

@@ -1,0 +1,64 @@
+"""How `--help` looks: options in groups, names for their values, one style of defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+# Groups of options, in the order in which they are shown; the others come first.
+METHOD, PROMISE, SEARCH = "Method", "Coverage", "Similar nodes"
+SAVED, INPUT, RESOURCES = "Go on with a saved predictor", "Input", "Resources"
+_GROUPS = ("Options", METHOD, PROMISE, SEARCH, SAVED, INPUT, RESOURCES)
+
+
+def option(
+    text: str,
+    *names: str,
+    group: str | None = None,
+    value: str | None = None,
+    default: Any = None,
+    **more: Any,
+) -> Any:
+    """An option with its help text, and its names if it is called otherwise or is a flag.
+
+    Parameters
+    ----------
+    group : str, optional
+        The group it is shown in.
+    value : str, optional
+        What its value is called.
+    default : optional
+        What holds if it is left out, where that is not the default of the parameter.
+    """
+    text = text if default is None else f"{text}  [default: {default}]"
+    metavar = None if value is None else f"<{value}>"
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=group, **more)
+
+
+def argument(text: str, name: str) -> Any:
+    """An argument with its help text, and its name."""
+    return typer.Argument(help=text, metavar=name)
+
+
+class Command(TyperCommand):
+    """A command whose help lists its options in groups."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Arguments that must be given stand without braces."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then options by group."""
+        sections: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *_GROUPS)}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                argued = parameter.param_type_name == "argument"
+                group = getattr(parameter, "rich_help_panel", None) or "Options"
+                sections["Arguments" if argued else group].append(record)
+        for name, records in sections.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
