@@ -167,7 +167,10 @@ def in_fifths(values: np.ndarray) -> tuple[list[str], np.ndarray]:
     """Names and codes of fifths of the values, the smallest first; equal values stay together."""
     edges = np.unique(np.quantile(values, [0.2, 0.4, 0.6, 0.8])) if len(values) else np.empty(0)
     codes = np.searchsorted(edges, values, side="left")
-    texts = [f"{edge:.2f}" for edge in edges]
+    for digits in range(2, 7):
+        texts = [f"{edge:.{digits}f}" for edge in edges]
+        if len({*texts, f"{1:.{digits}f}"}) > len(edges):  # no two edges, nor one and 1, look alike
+            break
     if not texts:
         return ["any"], codes
     between = [f"{a}\u00a0to\u00a0{b}" for a, b in pairwise(texts)]
