@@ -10,7 +10,8 @@ past. Three ways to go on:
   (`recalibrate`);
 - fresh labels: the same, but calibrated on random nodes of the period itself.
 
-Only the third has a guarantee. Time shuffled is the control.
+Only the third has a guarantee. Time shuffled is the control. Two alarms watch the first way:
+`exchangeability`, which needs no label, and `watch`, with labels of random nodes of each period.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 
 from snaps._checks import check_alpha
 from snaps.conformal.rank import exact_rank
+from snaps.conformal.watching import Watch
 from snaps.errors import SnapsWarning
 from snaps.estimators import methods
 from snaps.graph import Graph
@@ -53,6 +55,8 @@ WAYS = ("kept", "old labels", "fresh labels")
 TUNING = CALIBRATION = 500
 SHUFFLES = 3  # draws of the control, each with an order of its own
 CHECKS = 20  # calibration sets a draw of the control whose exchangeability is tested
+WATCHES = 20  # calibration sets a draw that are watched
+AUDITS, ALARM = 100, 0.01  # labels a period; how likely a false alarm may be
 JANUARY_1990 = 1990 * 12
 
 
@@ -205,6 +209,7 @@ def _cell(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
             return _draw(dataset, draw, shuffle, setting)
 
     depends = (runner.mark(dataset, setting), repr(TIMELINES[dataset]), METHODS, ALPHAS, shuffle)
+    depends = (*depends, WATCHES, AUDITS, ALARM)
     name = f"{dataset}-time-{'shuffled-' * (shuffle is not None)}{draw}"
     return runner.kept(name, (*depends, *runner.settled(setting)), setting, make)
 
@@ -217,6 +222,7 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
     tried = {name: method_of(m).scorer for name, m in methods(METHODS, seed=seed).items()}
     checks = 1 if shuffle is None else CHECKS
     first: dict[tuple[str, Fraction], Any] = {}
+    watches: dict[tuple[str, Fraction], list[Watch]] = {}
     classify: Callable[[Graph], np.ndarray] | None = None
     rows = []
     for stage, end in enumerate(timeline.ends):
@@ -236,6 +242,8 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
                 if not stage:
                     true = _true(inputs.score(fitted, pool), roles.calib.labels)
                     first[key] = fitted, _thresholds(true[drawn], level)
+                    fresh = Watch.start(CALIBRATION, exact_rank(CALIBRATION, level), ALARM)
+                    watches[key] = [fresh] * min(WATCHES, len(drawn))
                 now = inputs.score(fitted)
                 true = _true(now[pool], roles.calib.labels)
                 before = now if not stage else inputs.score(first[key][0])
@@ -248,6 +256,11 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
                 for one, two in timeline.periods(stage):
                     when = dates[graph.ids]
                     nodes = np.flatnonzero((when >= one) & (when <= two)) if stage else pool
+                    truth = labels[graph.ids[nodes]]
+                    if stage:
+                        covered = _true(before[nodes], truth) <= first[key][1][:, None]
+                        random = np.random.default_rng([seed, one])
+                        watches[key] = _watched(watches[key], graph.ids[nodes], covered, random)
                     about = {
                         "method": name,
                         "alpha": float(level),
@@ -261,8 +274,8 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
                             not compare(columns, pool[each], nodes, graph.keys, seed).alike
                             for each in drawn[:checks]
                         ],
+                        "alarms": [watch.first_alarm for watch in watches[key]],
                     }
-                    truth = labels[graph.ids[nodes]]
                     for way, (scores, limits) in ways.items():
                         spared = drawn if not stage else None
                         found = _covered(scores[nodes], truth, limits, spared)
@@ -270,6 +283,17 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
                     found = _fresh(now[nodes], truth, graph.keys[nodes], level, seed, setting)
                     rows.append(about | {"way": "fresh labels"} | found)
     return rows
+
+
+def _watched(
+    watches: list[Watch], ids: np.ndarray, covered: np.ndarray, random: np.random.Generator
+) -> list[Watch]:
+    """Each with the labels of random nodes of a period; `covered` has a row a calibration set."""
+    out = []
+    for watch, hits in zip(watches, covered, strict=False):
+        audited = random.permutation(len(ids))[:AUDITS]
+        out.append(watch.count(ids[audited].tolist(), hits[audited]))
+    return out
 
 
 def _roles(graph: Graph, labels: np.ndarray, past: Past) -> Roles:
@@ -373,6 +397,10 @@ def _over_draws(cells: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, 
             row[f"{key}_se"] = common.standard_error(np.array([cell[key] for cell in same]))
         alarms = [alarm for cell in same for alarm in cell["noticed"]]
         row |= {"noticed": sum(alarms), "checks": len(alarms), "draws": len(same)}
+        first = [label for cell in same for label in cell["alarms"]]
+        row |= {"alarmed": sum(label is not None for label in first), "watches": len(first)}
+        half = float(np.median([np.inf if at is None else at for at in first]))
+        row["alarm_label"] = half if np.isfinite(half) else None
         out.append(row)
     return out
 
@@ -381,7 +409,7 @@ def layout(result: Result) -> tuple[list[str], Cells]:
     """A row a graph, level, method and period; the three ways side by side."""
     header = ["dataset", "order of time", "alpha", "method", "period", "nodes", "accuracy %"]
     header += [f"coverage, {way}" for way in WAYS] + [f"size, {way}" for way in WAYS]
-    header += ["noticed without labels"]
+    header += ["noticed without labels", f"alarms so far, {AUDITS} audits a period"]
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in result["rows"]:
         keys = ("dataset", "order", "alpha", "method", "stage", "period")
@@ -396,7 +424,8 @@ def layout(result: Result) -> tuple[list[str], Cells]:
                 common.with_error(ways[way][key], ways[way].get(f"{key}_se"), digits)
                 for way in WAYS
             ]
-        rows.append([*cells, f"{one['noticed']} of {one['checks']}"])
+        cells += [f"{one['noticed']} of {one['checks']}", f"{one['alarmed']} of {one['watches']}"]
+        rows.append(cells)
     return header, rows
 
 
@@ -404,7 +433,8 @@ CAPTION = (
     "Coverage by period at 90 %: the threshold kept, set again with the old labels on the grown "
     "graph, and with 500 fresh labels of each period. The guarantee ends with the past: later only "
     "fresh labels have one. Crosses mark periods in which most tests of exchangeability, which "
-    "needs no label, noticed a difference."
+    "needs no label, noticed a difference; triangles those by which most watches on the kept "
+    "threshold, with 100 labels a period, had raised their alarm."
 )
 
 
@@ -421,8 +451,10 @@ def remarks(result: Result) -> list[str]:
         f"{TUNING} tuning and {CALIBRATION} calibration nodes; the graph holds what there was at "
         f"the end of each stage; {there}",
         "Kept: parameters and threshold of the past; old labels: fitted and calibrated again on "
-        f"the grown graph; fresh labels: calibrated on {CALIBRATION} random nodes of the period. "
-        "Audits with labels over time are not in this table",
+        f"the grown graph; fresh labels: calibrated on {CALIBRATION} random nodes of the period",
+        f"Watched: the kept threshold of {WATCHES} calibration sets a draw, with the labels of "
+        f"{AUDITS} random nodes of each later period; a false alarm may happen with probability "
+        f"{ALARM:g} while nodes are exchangeable",
     ]
     for dataset in common.by_dataset(result["rows"]):
         for order in ("as it was", "shuffled"):
@@ -446,10 +478,14 @@ def _reading(result: Result, dataset: str, order: str) -> list[str]:
     once = [row for row in later if row["way"] == WAYS[0]]
     noticed, checks = sum(row["noticed"] for row in once), sum(row["checks"] for row in once)
     what = "false alarms" if order == "shuffled" else "noticed without labels"
+    last = [row for row in once if row["period"] == once[-1]["period"]]
+    alarmed, watches = sum(row["alarmed"] for row in last), sum(row["watches"] for row in last)
+    labels = [f"{row['alarm_label']:.0f}" for row in last if row["alarm_label"] is not None]
+    when = f", half of them by label {', '.join(labels)} (by method and level)" if labels else ""
     return [
         f"{common.display(dataset)}, time {order}: coverage of later periods, all methods: "
         + "; ".join(spans)
-        + f"; {what}: {noticed} of {checks} tests"
+        + f"; {what}: {noticed} of {checks} tests; alarms of watch: {alarmed} of {watches}{when}"
     ]
 
 
@@ -477,10 +513,18 @@ def draw(result: Result) -> Any:
                 for at, period in enumerate(periods)
                 if any(r["noticed"] > r["checks"] / 2 for r in mine if r["period"] == period)
             ]
+            watched = [
+                at
+                for at, period in enumerate(periods)
+                if any(r["alarmed"] > r["watches"] / 2 for r in mine if r["period"] == period)
+            ]
             lowest = min(row["coverage"] for row in result["rows"] if row["dataset"] == dataset)
-            axis.plot(
-                alarmed, [lowest - 0.02] * len(alarmed), "x", color=drawing.GREY, label="noticed"
-            )
+            for when, below, mark, word in (
+                (alarmed, 0.02, "x", "noticed without labels"),
+                (watched, 0.04, "^", "alarm of watch"),
+            ):
+                heights = [lowest - below] * len(when)
+                axis.plot(when, heights, mark, color=drawing.GREY, label=word)
             axis.axhline(1 - ALPHAS[1], color=drawing.GREY, linewidth=0.9)
             axis.axvline(0.5, color=drawing.GREY, linewidth=0.9, linestyle=(0, (1, 2)))
             every = max(1, len(periods) // 6)
@@ -488,5 +532,5 @@ def draw(result: Result) -> Any:
             up = "coverage" if axis is line[0] else ""
             drawing.label(axis, f"{common.display(dataset)}, {method}", "", up)
     curves = axes[0][0].get_legend_handles_labels()
-    figure.legend(*curves, loc="outside upper center", ncols=4, fontsize=drawing.SMALL)
+    figure.legend(*curves, loc="outside upper center", ncols=5, fontsize=drawing.SMALL)
     return figure
