@@ -132,6 +132,23 @@ def test_snaps_among_candidates_with_names_classes_and_validation_nodes(spark, t
     assert_same(spark, tmp_path, method)
 
 
+RATES = {"a": 0.05, "b": 0.1, "c": 0.2, "d": 0.3}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": 0.1, "class_floor": 0.85},
+        {"alpha": RATES, "class_conditional": True},
+        {"alpha": 0.1, "confidence": 0.9},
+    ],
+    ids=["floor", "rates", "confidence"],
+)
+def test_promises_beyond_an_average(spark, tmp_path, options):
+    write(tmp_path, classes=list(RATES))
+    assert_same(spark, tmp_path, snaps.DAPS(**options))
+
+
 @pytest.mark.parametrize(
     "method", [snaps.SNAPS(0.1), snaps.Pooled(0.1, parts=("own", "linked", "two_hop"))]
 )

@@ -121,7 +121,7 @@ SIGNATURES = {
     "PredictionSets.__len__": "(self)",
     "PredictionSets.__iter__": "(self)",
     "PredictionSets.__getitem__": "(self, key)",
-    "PredictionSets.to_pandas": "(self)",
+    "PredictionSets.to_pandas": "(self, *, wide=False, p=None)",
     "PredictionSets.to_parquet": "(self, path, metadata=None)",
     "PredictionSets.write": "(self, path, metadata=None)",
     "metrics.coverage": "(sets, labels)",
