@@ -187,7 +187,7 @@ def test_the_weights_were_chosen_where_sets_are_small(tmp_path, monkeypatch):
     [
         ("split", "none", "scores each node alone"),
         ("fixed", "given", "given by the user"),
-        ("pooled", "fit", "fitted on 100 tuning nodes"),
+        ("pooled", "fit", "fitted on 91 tuning nodes"),
         ("daps", "grid", "mean of the best mixtures of many resamples"),
         ("images", "grid", "mixture with the smallest sets was chosen"),
     ],

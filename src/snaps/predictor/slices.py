@@ -167,10 +167,11 @@ def in_fifths(values: np.ndarray) -> tuple[list[str], np.ndarray]:
     """Names and codes of fifths of the values, the smallest first; equal values stay together."""
     edges = np.unique(np.quantile(values, [0.2, 0.4, 0.6, 0.8])) if len(values) else np.empty(0)
     codes = np.searchsorted(edges, values, side="left")
-    for digits in range(2, 7):
-        texts = [f"{edge:.{digits}f}" for edge in edges]
-        if len({*texts, f"{1:.{digits}f}"}) > len(edges):  # no two edges, nor one and 1, look alike
-            break
+    texts: list[str] = []
+    for edge in edges.tolist():  # with as many decimals as tell it from 1 and from the one before
+        rounded = (f"{edge:.{digits}f}" for digits in range(2, 7))
+        distinct = (text for text in rounded if float(text) < 1 and text not in texts[-1:])
+        texts.append(next(distinct, f"{edge:.6f}"))
     if not texts:
         return ["any"], codes
     between = [f"{a}\u00a0to\u00a0{b}" for a, b in pairwise(texts)]
