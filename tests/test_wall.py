@@ -164,7 +164,7 @@ def test_the_law_through_calibrate_and_predict_set(name, seed):
 @pytest.mark.parametrize("seed, n_splits", [(1, 500), (7, 500), (20241, 500)])
 def test_the_law_of_pooled_evidence_through_calibrate_and_predict_set(seed, n_splits):
     case = small(2)
-    fit = hits_of(ESTIMATORS["Pooled"], seed, n_splits, case, 40, known_nodes=case.train)
+    fit = hits_of(ESTIMATORS["Pooled"], seed, n_splits, case, 60, known_nodes=case.train)
     law.assert_law(fit, f"Pooled, seed {seed}")
 
 
@@ -363,6 +363,7 @@ def test_recalibrated_coverage_follows_the_law_as_nodes_arrive(name):
     train = np.arange(60)
     own = sub(graph, train)
     random, n_calib = np.random.default_rng(4), 60
+    n = n_calib if name == "APS" else 39  # that calibrate; the others tune
     splits_each = 100 if name == "Pooled" else 300
     hits = {time: [] for time in TIMES}
     with threadpool_limits(1):
@@ -383,9 +384,8 @@ def test_recalibrated_coverage_follows_the_law_as_nodes_arrive(name):
                 sets = cp.predict_set()
                 hits[time].append(int(sets.mask[np.arange(len(sets)), labels[sets.ids]].sum()))
                 counts = len(cp.calib_nodes_), len(sets)
-                assert counts == (n_calib // (1 + (name != "APS")), time - 60 - n_calib)
+                assert counts == (n, time - 60 - n_calib)
     for time in TIMES:
-        n = n_calib // (1 + (name != "APS"))
         pmf = law.hit_pmf(n, time - 60 - n_calib, ALPHA)
         law.assert_law(law.fit_hits(hits[time], pmf), f"{name} with {time} nodes")
 
