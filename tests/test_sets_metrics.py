@@ -422,8 +422,8 @@ def test_sets_say_how_they_were_made(tmp_path):
         "snaps.score": "APS(randomized=True)",
         "snaps.alpha": "0.2",
         "snaps.seed": "3",
-        "snaps.calibration_nodes": "15",
-        "snaps.tuning_nodes": "15",
+        "snaps.calibration_nodes": "19",
+        "snaps.tuning_nodes": "11",
     }
 
     def written(sets, *metadata):

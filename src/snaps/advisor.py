@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from snaps import metrics
-from snaps._checks import check_alpha, check_integer, check_seed, shown
+from snaps._checks import calm, check_alpha, check_integer, check_seed, shown
 from snaps._checks.named import class_order
 from snaps._runtime.randomness import CANDIDATE_STREAM, FOLD_STREAM, hashes, smallest, uniforms
 from snaps._tables import html_table
@@ -262,6 +262,7 @@ def _levels(scores: np.ndarray, count: int, by_class: bool) -> np.ndarray:
     return np.searchsorted(ordered, scores[:count], side="right") / len(ordered)
 
 
+@calm
 def judge(
     levels: np.ndarray, nodes: Labelled, n_calib: int, alpha: Fraction, by_class: bool, seed: int,
     floor: Fraction | None = None,

@@ -127,7 +127,7 @@ def _splits(**given: Any) -> tuple[Array, ...]:
 def _advise(**given: Any) -> tuple[Array, ...]:
     methods = {"split": snaps.SplitConformal(0.4), "daps": snaps.DAPS(0.4, weight=0.5)}
     rows = snaps.advise(GRAPH, alpha=0.4, methods=methods, **given).rows
-    return tuple(np.array([row["size"], row["sscv"]]) for row in rows)
+    return tuple(np.array([row["size"], row["worst_size"]]) for row in rows)
 
 
 def _predict(nodes: Any) -> tuple[Array, ...]:
