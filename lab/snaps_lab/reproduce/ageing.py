@@ -480,12 +480,11 @@ def _reading(result: Result, dataset: str, order: str) -> list[str]:
     what = "false alarms" if order == "shuffled" else "noticed without labels"
     last = [row for row in once if row["period"] == once[-1]["period"]]
     alarmed, watches = sum(row["alarmed"] for row in last), sum(row["watches"] for row in last)
-    labels = [f"{row['alarm_label']:.0f}" for row in last if row["alarm_label"] is not None]
-    when = f", half of them by label {', '.join(labels)} (by method and level)" if labels else ""
     return [
         f"{common.display(dataset)}, time {order}: coverage of later periods, all methods: "
         + "; ".join(spans)
-        + f"; {what}: {noticed} of {checks} tests; alarms of watch: {alarmed} of {watches}{when}"
+        + f"; {what}: {noticed} of {checks} tests"
+        + f"; alarms of watch by the last period: {alarmed} of {watches}"
     ]
 
 
