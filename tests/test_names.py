@@ -634,3 +634,41 @@ def test_probabilities_in_two_places(tmp_path):
     assert complaint(read_folder, tmp_path / "g") == message
     small.change(tmp_path / "g", "nodes", p_2=None)  # p_0 and p_1 may be anything else
     assert read_folder(tmp_path / "g").probs.shape == (60, 3)
+
+
+# ---- edges, weights and categories ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form", [lambda e: e.T, lambda e: [e.src, e.dst], lambda e: pl.DataFrame(e).transpose()]
+)
+def test_edges_in_tables_and_series_are_ids_however_they_lie(form):
+    random = np.random.default_rng(0)
+    ids, ends = random.permutation(50), random.integers(0, 50, (2, 120))
+    table = pd.DataFrame({"src": ids[ends[0]], "dst": ids[ends[1]]})
+    table = table[table.src != table.dst].reset_index(drop=True)
+    plain = snaps.Graph(table, ids=ids).adjacency
+    assert (snaps.Graph(form(table), ids=ids).adjacency != plain).nnz == 0
+
+
+def test_weights_follow_the_index_of_the_edges_or_are_refused():
+    table = pd.DataFrame({"src": ["a", "b", "c"], "dst": ["b", "c", "a"]})
+    weights = pd.Series([1.0, 2.0, 3.0])
+    options = {"ids": ["a", "b", "c"], "weighted": True}
+    moved = table.loc[[2, 0, 1]]
+    plain = snaps.Graph(table, edge_weights=weights, **options).adjacency
+    same = snaps.Graph(moved, edge_weights=weights.loc[[2, 0, 1]], **options).adjacency
+    assert (plain != same).nnz == 0
+    for edges, other in ((moved, weights), (table, weights.loc[[2, 0, 1]])):
+        with pytest.raises(snaps.SnapsError, match="in the order of the edges, got another index"):
+            snaps.Graph(edges, edge_weights=other, **options)
+
+
+def test_an_order_that_nobody_chose_is_said(papers):
+    _, probs, names, *_ = papers
+    cp, nodes = snaps.SplitConformal(0.1), np.arange(60, 260)
+    text = noted(lambda: cp.calibrate(None, probs, pd.Series(names).astype("category"), nodes))
+    assert "in alphabetical order, as pandas makes them: ['AI', 'DB', 'DM', 'IR']" in str(text)
+    chosen = ["IR", "DM", "DB", "AI"]
+    for labels in (pd.Categorical(names, chosen), pl.Series(names, dtype=pl.Enum(chosen))):
+        assert cp.calibrate(None, probs, labels, nodes).classes_.tolist() == chosen

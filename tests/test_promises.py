@@ -499,3 +499,43 @@ def test_empty_sets_get_the_most_probable_label():
     assert after["coverage"] >= before["coverage"] and after["empty"] == 0
     assert after["upper_binds"] is False
     assert complaint(cp.predict_set, empty="all") == "'empty' must be 'keep' or 'top', got all"
+
+
+def test_coverage_that_floors_lift_is_not_called_outside():
+    """A floor above 1 - alpha decides alone: coverage may lie above the range of one threshold."""
+    data = snaps.datasets.make_graph(500, 3, seed=3)
+    probs = snaps.models.smoothed_regression(data.graph, data.labels, np.arange(60))
+    inside = []
+    for draw in range(20):
+        nodes = np.random.default_rng(draw).permutation(np.arange(60, 500))
+        cp = snaps.SplitConformal(0.4, score=snaps.THR(), class_floor=0.9)
+        found = cp.calibrate(None, probs, data.labels, nodes[:150]).evaluate(
+            data.labels, nodes[150:]
+        )
+        assert found["upper_binds"] is False and "upper end does not bind" in str(found)
+        inside.append(found["inside"])
+    assert all(inside)
+    cp = snaps.SplitConformal(0.1, score=snaps.THR(), class_floor=0.5)
+    assert cp.calibrate(None, probs, data.labels, nodes[:150]).evaluate(data.labels, nodes[150:])[
+        "upper_binds"
+    ]
+
+
+def test_too_many_missing_labels_are_the_reason_that_is_given():
+    probs, labels = np.tile([0.6, 0.3, 0.1], (300, 1)), np.array([0, 0, 0, 1] * 75)
+    cp = snaps.SplitConformal(0.1, score=snaps.THR())
+    text = noted(lambda: cp.calibrate(None, probs, labels, np.arange(200), missing_labels=500))
+    assert "500 calibration nodes without labels" in str(text) and "too few" not in str(text)
+
+
+def test_a_report_names_the_classes_without_a_floor(tmp_path):
+    data = snaps.datasets.make_graph(400, 3, seed=3)
+    probs = snaps.models.smoothed_regression(data.graph, data.labels, np.arange(60))
+    rare = np.flatnonzero(data.labels == 2)[2:]
+    nodes = np.setdiff1d(np.arange(60, 260), rare)
+    cp = snaps.SplitConformal(0.1, class_floor=0.8)
+    noted(lambda: cp.calibrate(None, probs, data.labels, nodes))
+    cp.report(tmp_path / "page.html", data.labels)
+    page = (tmp_path / "page.html").read_text()
+    assert "Some classes have no floor" in page and "Nothing more" not in page
+    assert "Each calibration has its own" not in page

@@ -208,8 +208,10 @@ def _cell(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
             warnings.simplefilter("ignore", SnapsWarning)  # that nodes differ is the subject
             return _draw(dataset, draw, shuffle, setting)
 
-    depends = (runner.mark(dataset, setting), repr(TIMELINES[dataset]), METHODS, ALPHAS, shuffle)
-    depends = (*depends, WATCHES, AUDITS, ALARM)
+    depends = (
+        runner.mark(dataset, setting), repr(TIMELINES[dataset]), METHODS, ALPHAS, shuffle, WATCHES,
+        AUDITS, ALARM,
+    )  # fmt: skip
     name = f"{dataset}-time-{'shuffled-' * (shuffle is not None)}{draw}"
     return runner.kept(name, (*depends, *runner.settled(setting)), setting, make)
 

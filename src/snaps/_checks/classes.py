@@ -53,6 +53,7 @@ def encode_labels(
             count = int(np.append(names != unknown, False)[inverse].sum())
             known = _classes_of(names[names != unknown], num_classes, name, count)
         _check_order(known, name)
+        _warn_alphabetical(labels, known, name)
         refuse_unwritable(known, f"'{name}'")
     column = {value: i for i, value in enumerate(known.tolist())}
     codes = np.array([column.get(value, -1) for value in names.tolist()], np.int64)
@@ -144,6 +145,17 @@ def _check_order(classes: np.ndarray, name: str) -> None:
         )
 
 
+def _warn_alphabetical(labels: Any, known: np.ndarray, name: str) -> None:
+    """Say which order is assumed where categories have that of pandas, which nobody chose."""
+    ordered = getattr(getattr(labels, "dtype", None), "ordered", True)
+    names = known.tolist()
+    if not ordered and known.dtype.kind == "U" and len(names) > 1 and names == sorted(names):
+        warn(
+            f"the columns of probs are taken for the categories of '{name}' in alphabetical order, "
+            f"as pandas makes them: {shown(names)}; classes=[...] says so without this note"
+        )
+
+
 def factorised(
     labels: Any, name: str, num_nodes: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -151,6 +163,11 @@ def factorised(
     if has(labels, "iloc") and getattr(labels, "ndim", 1) == 2 and labels.shape[1] == 1:
         labels = labels.iloc[:, 0]
     categories = None
+    if has(labels, "to_list") and has(labels, "to_physical"):  # polars: only an Enum has an order
+        order = list(labels.dtype.categories) if type(labels.dtype).__name__ == "Enum" else None
+        labels = labels.to_list()
+    else:
+        order = None
     if has(labels, "dtype") and hasattr(labels.dtype, "categories"):
         labels = getattr(labels, "array", labels)
         categories, _ = plain_labels(labels.categories, name)
@@ -161,6 +178,8 @@ def factorised(
         values, missing = plain_labels(labels, name, num_nodes)
         names, inverse = _distinct(values)
         inverse[missing] = -1
+        if order is not None:
+            categories, _ = plain_labels(order, name)
     # Categories that no node has, and what stood below a mask, are no labels.
     present = np.bincount(inverse + 1, minlength=len(names) + 1)[1:] > 0
     if present.all():

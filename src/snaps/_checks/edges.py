@@ -134,10 +134,11 @@ def _by_id(edges: Any, ids: np.ndarray | None, weighted: bool, weights: Any) -> 
 def _in_order_of_edges(weights: Any, edges: Any) -> Any:
     """Weights whose index is that of the edges, or names nothing."""
     named = names_of(weights)
-    if named is None or named.rows is None or list(named.rows) == list(range(len(named.rows))):
+    if named is None or named.rows is None:
         return weights
-    if edges is not None and edges.rows is not None and list(named.rows) == list(edges.rows):
-        return named.value
+    plain, theirs = range(len(named.rows)), getattr(edges, "rows", None)
+    if list(named.rows) == list(plain if theirs is None else theirs):
+        return named.value if theirs is not None else weights
     raise SnapsError(
         "'edge_weights' must be in the order of the edges, got another index: pass .to_numpy()"
     )
@@ -145,6 +146,9 @@ def _in_order_of_edges(weights: Any, edges: Any) -> Any:
 
 def _unnamed_ends(edges: Any, table: bool) -> list[np.ndarray] | None:
     """The two ends of edges that are ids; None for an array (2, E) of positions."""
+    if isinstance(edges, (list, tuple)) and len(edges) == 2:
+        if all(names_of(end) is not None for end in edges):  # two Series
+            return [as_array(end, "edges") for end in edges]
     array = as_array(edges, "edges")
     if array.ndim != 2:
         return None
@@ -153,8 +157,8 @@ def _unnamed_ends(edges: Any, table: bool) -> list[np.ndarray] | None:
             "'edges' as a table must have columns src and dst, got two rows and two columns "
             "without names"
         )
-    if table and len(array) != 2 and array.shape[1] == 2:
-        return list(array.T)
+    if table and 2 in array.shape:  # of ids, a column or a row each
+        return list(array if len(array) == 2 else array.T)
     text = array.dtype.kind in "UTO" and array.size and isinstance(array.flat[0], str)
     return list(array) if text and len(array) == 2 else None
 

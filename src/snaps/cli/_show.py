@@ -60,6 +60,7 @@ def describe(estimator: Estimator, inputs: Mapping[str, str]) -> dict[str, Any]:
         "neighbours": estimator.neighbours_,
         "threshold": np.asarray(estimator.threshold_).tolist() if labels is None else None,
         "calibration_nodes": len(estimator.calib_nodes_),
+        **({"missing_labels": missing} if (missing := estimator.missing_labels_) else {}),
         **({} if labels is None else {"effective_labels": labels}),
         "tuning_nodes": len(estimator.tune_nodes_),
         "classes": estimator.classes_.tolist(),
@@ -155,7 +156,9 @@ def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
     print(f"{summary['method']} with {summary['score']}, alpha {alpha}{promise}", file=file)
     labels = summary.get("effective_labels")
     even = "" if labels is None else f" (effective number {labels:.1f}, by their chances)"
-    print(f"calibrated on {summary['calibration_nodes']} nodes{even}{tuned}", file=file)
+    missing = summary.get("missing_labels")
+    lost = "" if missing is None else f" and {missing} without a label, which count as not covered"
+    print(f"calibrated on {summary['calibration_nodes']} nodes{lost}{even}{tuned}", file=file)
     if len(summary["weights"]) > 1:
         listed = ", ".join(f"{name} {weight:.2f}" for name, weight in summary["weights"].items())
         print(f"weights: {listed}", file=file)

@@ -175,6 +175,18 @@ class Calibration:
             return exact_rank(n, alpha)
         return confident_rank(n, alpha, confidence, count)
 
+    def lifted(self, alpha: Level) -> bool:
+        """Whether floors let in so much that coverage may lie above its exact distribution."""
+        level = _levels(alpha)[0]
+        return any(
+            self._union
+            or any(
+                len(scores) - len(beyond) >= self._rank(len(scores), level)
+                for _, _, beyond in beyond_floors(scores, floors)
+            )
+            for _, scores, floors in self._bags
+        )
+
     def limits(self, alpha: Level, counts: np.ndarray | None = None) -> np.ndarray:
         """The threshold of each cell, (groups or 1, classes or 1); infinite for one with too few.
 
@@ -262,7 +274,7 @@ class Calibration:
                     names = [str(groups[group])] if "group" in self.kind else []
                     names += [str(classes[y])] if self.by_class else []
                     own[" ".join(names)] = int(sizes[group, y])
-            warn_few(own, sizes.size, self.kind, level, least, promise.confidence)
+            warn_few(own, sizes.size, self.kind, level, least, promise.confidence, self.missing)
         self._warn_no_floor("class", [str(name) for name in classes], self.labels)
         self._warn_no_floor("group", [str(name) for name in groups], np.asarray(self.groups))
 
@@ -379,16 +391,23 @@ def warn_few(
     alpha: Fraction,
     least: int | None = None,
     confidence: Fraction | None = None,
+    missing: int = 0,
 ) -> None:
     """Say which cells have too few calibration nodes for a finite threshold.
 
     `cells` maps the names of these cells to their number of nodes; there are `total` of their
     `kind`: calibration (one cell for all), class, group, or group and class. `least` is the
-    number that is enough.
+    number that is enough, `missing` that of calibration nodes whose labels are missing.
     """
     if not cells:
         return
     level = f"alpha={float(alpha):g}"
+    if missing and min(cells.values()) >= (fewest_nodes(alpha) if least is None else least):
+        warn(
+            f"{missing} calibration nodes without labels, which count as not covered, are too many "
+            f"for {level}: thresholds are infinite and sets contain every label"
+        )
+        return
     if confidence is not None:
         level += f" with confidence={float(confidence):g}"
     needed = f"(at least {fewest_nodes(alpha) if least is None else least}"

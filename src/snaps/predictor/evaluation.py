@@ -125,7 +125,8 @@ def _verdict(evaluation: Evaluation) -> str:
     low, high = evaluation["coverage_interval"]
     sure = evaluation["confidence"]
     place = "inside" if evaluation["inside"] else "OUTSIDE"
-    tie = "" if evaluation["upper_binds"] else "; scores tie, so the upper end does not bind"
+    why = "scores tie" if evaluation["tied"] else "more may be covered than that"
+    tie = "" if evaluation["upper_binds"] else f"; {why}, so the upper end does not bind"
     sure = "" if sure is None else f"; promised with confidence {sure:g}"
     return (
         f"{place} [{low:.4f}, {high:.4f}], the 99 % range of random calibration splits{tie}{sure}"
@@ -211,7 +212,7 @@ def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.nda
         rank = calibration.rank(predictor.alpha, len(sets))
         interval = rank_interval(len(calibration) + calibration.missing, len(sets), rank)
         topped = sets.metadata.get("snaps.empty") == "top"
-        exact = not (topped or calibration.missing)
+        exact = not (topped or calibration.missing or calibration.lifted(predictor.alpha))
         upper_binds = exact and not (_ties_at_threshold(predictor, sets.nodes, truth))
         inside = interval[0] <= coverage and (coverage <= interval[1] or not upper_binds)
 
@@ -306,7 +307,9 @@ def _fresh(predictor: Predictor, alarm: float) -> Watch:
         )
     if calibration.promise != Promise():
         promised = ", ".join(predictor.shown_promise())
-        raise SnapsError(f"'watch' must have one threshold for all nodes, got {promised}")
+        raise SnapsError(
+            f"'watch' must have a threshold that promises an average alone, got {promised}"
+        )
     n = len(calibration) + calibration.missing
     rank = calibration.rank(predictor.alpha)
     if rank > len(calibration):

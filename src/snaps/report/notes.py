@@ -73,6 +73,13 @@ def _calibration(subject: Subject) -> Iterator[Note]:
         low = float(betaincinv(rank, n + 1 - rank, 0.005))
         if low < 1 - 2 * alpha:
             yield Note("few", "Few calibration nodes", {**values, "low": low})
+    for kind, cells in (("class", roles.classes), ("group", roles.groups.names)):
+        floor, poor = calibration.floor_of(kind)
+        if floor is not None and poor.any():
+            plural = "classes" if kind == "class" else "groups"
+            without = {"names": [str(cells[place]) for place in np.flatnonzero(poor)]}
+            title = f"Some {plural} have no floor"
+            yield Note("no floor", title, without | {"floor": float(floor), "plural": plural})
     counts = np.bincount(calibration.labels, minlength=calibration.num_classes)
     absent = [str(roles.classes[label]) for label in np.flatnonzero(counts == 0)]
     if absent:
