@@ -636,7 +636,7 @@ def test_probabilities_in_two_places(tmp_path):
     assert read_folder(tmp_path / "g").probs.shape == (60, 3)
 
 
-# ---- edges, weights and categories ----------------------------------------------------------------
+# ---- edges, weights and categories ----
 
 
 @pytest.mark.parametrize(
