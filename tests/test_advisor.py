@@ -336,6 +336,25 @@ def test_for_balance_the_smallest_sets_that_reach_the_level_win(goal, worst, pic
     assert picked(numbers, goal, errors=errors).name == pick
 
 
+def test_for_classes_a_promise_comes_before_an_estimate():
+    numbers = {
+        DEFAULT: (1.2, 0.5, 0.91, 0.9), "floor": (1.25, 0.5, 0.85, 0.9),
+        "thresholds": (1.4, 0.5, 0.88, 0.9),
+    }  # fmt: skip
+    found = compared(numbers)
+    found.methods["floor"] = snaps.SplitConformal(0.1, class_floor=0.8)
+    assert found.advice("classes").name == "floor"
+    found.methods["thresholds"] = snaps.SplitConformal(0.1, class_conditional=True)
+    advice = found.advice("classes")
+    assert advice.name == "thresholds" and "an estimate, not a promise" in advice.reason
+    assert found.advice("sizes").name == DEFAULT
+    numbers["thresholds"] = (2.6, 0.5, 0.88, 0.9)  # near full
+    found = compared(numbers)
+    found.methods["floor"] = snaps.SplitConformal(0.1, class_floor=0.8)
+    found.methods["thresholds"] = snaps.SplitConformal(0.1, class_conditional=True)
+    assert found.advice("classes").name == "floor"
+
+
 def test_what_a_goal_costs_is_said():
     numbers = {DEFAULT: (1.3, 0.7, 0.75, 0.8), "even": (1.8, 0.4, 0.9, 0.8)}
     found = picked(numbers, "classes", errors=0.001)

@@ -135,12 +135,13 @@ def advise(
     """Recommend a method for your number of calibration nodes, from the tuning nodes alone.
 
     By cross-validation: five fits of every method, seconds on ten thousand nodes. For the smallest
-    sets and the most single labels the best is recommended, but `Pooled` if it is
-    behind by no more than noise (two standard errors of the difference). For classes and sizes it
-    is the method with the smallest sets whose worst class or size reaches a coverage of 1 - alpha,
-    or else that of the best method, less 0.02. A method with near-full sets, above half-way from
-    one label to all of them or above twice the smallest method's, is not recommended for its
-    balance.
+    sets and the most single labels the best is recommended, but `Pooled` if it is behind by no more
+    than noise (two standard errors of the difference). For classes it is the smallest sets with a
+    threshold per class, or else with a least coverage of every class: a promise, where a few
+    hundred nodes can't tell how badly the worst class is covered. For sizes it is the smallest sets
+    whose worst size reaches a coverage of 1 - alpha, or else that of the best method, less 0.02. A
+    method with near-full sets, above half-way from one label to all of them or above twice the
+    smallest method's, is not recommended for its balance.
 
     Parameters
     ----------
@@ -396,12 +397,17 @@ class Comparison:
         """The pick, then the others by a number, those with near-full sets last.
 
         The pick is the default, or else has the smallest sets, of those within noise of the best.
-        For balance it has the smallest sets of those that reach 1 - alpha, or the best, nearly.
+        For classes it has the smallest sets of those that promise something for every class: a few
+        hundred nodes can't tell how badly the worst one is covered. Else, and for sizes, it has the
+        smallest of those that reach 1 - alpha, or the best, nearly.
         """
         usable, sign = self.usable or list(self.methods), 1 if key == "size" else -1
         order = {name: (name not in usable, sign * row[key]) for name, row in self.rows.items()}
         best = min(order, key=order.__getitem__)
-        if key in BALANCE:
+        promised = self._promised(usable) if key == "worst_class" else []
+        if promised:
+            pick = min(promised, key=lambda name: self.rows[name]["size"])
+        elif key in BALANCE:
             least = min(1 - self.alpha, self.rows[best][key]) - CLOSE
             close = [name for name in usable if self.rows[name][key] >= least]
             pick = min(close, key=lambda name: self.rows[name]["size"])
@@ -411,6 +417,11 @@ class Comparison:
             pick = min(close, key=lambda name: (name != DEFAULT, self.rows[name]["size"]))
         names = sorted(order, key=lambda name: (name != pick, order[name]))
         return [dict(self.rows[name]) for name in names]
+
+    def _promised(self, usable: list[str]) -> list[str]:
+        """Methods with class thresholds, else those with a least coverage of every class."""
+        by_class = [name for name in usable if self.methods[name].class_conditional]
+        return by_class or [name for name in usable if self.methods[name].class_floor is not None]
 
     def advice(self, goal: str) -> Advice:
         """Recommend a method; where all sets are near full, size alone counts."""
@@ -437,11 +448,14 @@ class Comparison:
             default = pick["method"] == DEFAULT and key not in BALANCE
             preferred = "default is" if default else "smaller sets are"
             near = "near enough" if key in BALANCE else "within noise"
+            why = f": {near}" if ahead or (abs(by) <= noise and key not in BALANCE) else ""
+            why += f", so the {preferred} preferred." if ahead else "."
+            if ahead and key == "worst_class" and self._promised([pick["method"]]):
+                both = self._promised([other["method"]])
+                why = ", at larger sets." if both else ": an estimate, not a promise."
             yield (
                 f"{other['method']} has {other[key]:.3f}, a difference of {by:+.3f} "
-                f"({by - noise:+.3f} to {by + noise:+.3f})"
-                + (f": {near}" if ahead or (abs(by) <= noise and key not in BALANCE) else "")
-                + (f", so the {preferred} preferred." if ahead else ".")
+                f"({by - noise:+.3f} to {by + noise:+.3f}){why}"
             )
         full = [row for row in self.rows.values() if row["near_full"]]
         labels = f"of {self.num_classes} labels"
