@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -102,7 +103,8 @@ print(len(pyarrow.table({{"a": [1, 2]}}).to_pandas()))
 """
     done = shell(sys.executable, "-c", "import sys; before = len(sys.meta_path)" + code)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("wrote sets.parquet\n0 False 0\n2\n")
+    old = int(pa.__version__.split(".")[0]) < 20  # looks for pandas in to_numpy, too
+    assert done.stdout.endswith(f"wrote sets.parquet\n0 {old} 0\n2\n")
 
 
 def test_demo_as_a_program(tmp_path):
