@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
