@@ -53,7 +53,7 @@ ALPHAS = (0.05, 0.1)
 METHODS = ("APS", "SNAPS", "Pooled")
 WAYS = ("kept", "old labels", "fresh labels")
 TUNING = CALIBRATION = 500
-SHUFFLES = 3  # draws of the control, each with an order of its own
+SHUFFLES = {"pubmed": 3, "arxiv_cs": 1}  # draws of the control, each with an order of its own
 CHECKS = 20  # calibration sets a draw of the control whose exchangeability is tested
 WATCHES = 20  # calibration sets a draw that are watched
 AUDITS, ALARM = 100, 0.01  # labels a period; how likely a false alarm may be
@@ -365,8 +365,8 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     for dataset in names:
         draws = range(min(setting.draws, MOST_DRAWS.get(dataset, setting.draws)))
         pieces += [(dataset, draw, None) for draw in draws]
-    control = [name for name in names if name not in MOST_DRAWS]
-    pieces += [(d, i, i) for d in control for i in range(min(setting.draws, SHUFFLES))]
+        shuffles = range(min(setting.draws, SHUFFLES[dataset]))
+        pieces += [(dataset, shuffle, shuffle) for shuffle in shuffles]
     with track(f"{name}: draws", len(pieces)) as advance:
         runner.in_processes(_piece, pieces, setting, advance)
     rows = []
