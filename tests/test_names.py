@@ -150,8 +150,8 @@ REFUSED = {
         f"the index of 'probs' must be ids of the graph's nodes, got '599': {POSITIONS}",
     ),
     "an unknown key": (
-        lambda frame: {"probs": frame, "labels": {"paper-1": "AI"}},
-        "the keys of 'labels' must be ids of the graph's nodes, got 'paper-1'",
+        lambda frame: {"probs": frame, "labels": {f"paper-{y}": y for y in CLASSES}},
+        "the keys of 'labels' must be ids of the graph's nodes, got 'paper-AI'",
     ),
     "groups of some": (
         lambda frame: {"probs": frame, "groups": pd.Series("x", index=frame.index[1:])},
@@ -672,3 +672,29 @@ def test_an_order_that_nobody_chose_is_said(papers):
     chosen = ["IR", "DM", "DB", "AI"]
     for labels in (pd.Categorical(names, chosen), pl.Series(names, dtype=pl.Enum(chosen))):
         assert cp.calibrate(None, probs, labels, nodes).classes_.tolist() == chosen
+
+
+@pytest.mark.parametrize("name", ["id", "ID", "node", "node_id"])
+def test_a_column_of_ids_is_no_feature(name):
+    ids = ["a", "b", "c"]
+    table = pd.DataFrame({"x": [0.1, 0.2, 0.3], name: [7, 8, 9]}, index=ids)
+    with pytest.raises(snaps.SnapsError, match=f"must not have a column of ids, got '{name}'"):
+        snaps.Graph(None, table, ids=ids)
+
+
+def test_a_directed_edge_says_where_it_begins():
+    table = pd.DataFrame({"to": ["a", "b"], "from": ["b", "c"]})
+    with pytest.raises(snaps.SnapsError, match="which do not say where an edge begins"):
+        snaps.Graph(table, ids=["a", "b", "c"], directed=True)
+    known = table.rename(columns={"to": "target", "from": "source"})
+    adjacency = snaps.Graph(known, ids=["a", "b", "c"], directed=True).adjacency
+    assert adjacency.toarray().sum() == 2
+    snaps.Graph(table, ids=["a", "b", "c"])
+
+
+def test_a_column_of_no_label_is_named(papers):
+    graph, _, names, frame, *_ = papers
+    logits = np.log(frame).assign(confidence=frame.max(axis=1))
+    nodes, cp = np.arange(60, 260), snaps.SplitConformal(0.1)
+    text = noted(lambda: cp.calibrate(graph, logits, names, nodes, logits=True))
+    assert "no label is of class 'confidence', which is a column of probs" in str(text)

@@ -105,7 +105,8 @@ class Graph:
             ids = np.asarray(filled(check_ids(ids, "'ids'")))
         features, ids = align_features(features, ids, edges is None)
         self.features: Any = None if features is None else _own(check_features(features), features)
-        links = read_edges(edges, ids, self.weighted, edge_weights)
+        self.directed = check_flag(directed, "directed")
+        links = read_edges(edges, ids, self.weighted, edge_weights, self.directed)
         counts = {
             "num_nodes": num_nodes,
             "features": None if self.features is None else self.features.shape[0],
@@ -127,7 +128,6 @@ class Graph:
         check_memory(40 * self.num_nodes, "num_nodes", self.num_nodes)
         self.named = ids is not None
         self.ids = np.arange(self.num_nodes) if ids is None else ids
-        self.directed = check_flag(directed, "directed")
         self.adjacency = self._build(links, check_flag(self_loops, "self_loops"))
 
     @calm

@@ -41,9 +41,11 @@ class Edges(NamedTuple):
         return top + 1
 
 
-def read_edges(edges: Any, ids: np.ndarray | None, weighted: bool, weights: Any) -> Edges:
+def read_edges(
+    edges: Any, ids: np.ndarray | None, weighted: bool, weights: Any, directed: bool = False
+) -> Edges:
     """Edges between positions, whatever they are given as; `ids` are the nodes' own names."""
-    edges, weights = _by_id(edges, ids, weighted, weights)
+    edges, weights = _by_id(edges, ids, weighted, weights, directed)
     if weights is not None and not weighted:
         raise SnapsError("'weighted' must be True to use 'edge_weights', got False")
     if is_torch_sparse(edges):
@@ -93,7 +95,9 @@ def _check_weights(weights: np.ndarray, name: str) -> np.ndarray:
     return weights
 
 
-def _by_id(edges: Any, ids: np.ndarray | None, weighted: bool, weights: Any) -> tuple[Any, Any]:
+def _by_id(
+    edges: Any, ids: np.ndarray | None, weighted: bool, weights: Any, directed: bool
+) -> tuple[Any, Any]:
     """Edges as positions, and their weights, where they come as a table or as text."""
     if edges is None or sp.issparse(edges) or is_tensor(edges):
         return edges, weights
@@ -111,6 +115,11 @@ def _by_id(edges: Any, ids: np.ndarray | None, weighted: bool, weights: Any) -> 
         others = isinstance(edges, Mapping) or "weight" in called
         if not pairs and len(columns) == 2 and not others:
             pairs = [(columns[0], columns[1])]
+            if directed and isinstance(columns[0], str):
+                raise SnapsError(
+                    "'edges' of a directed graph must have columns src and dst, or source and "
+                    f"target, got {shown(columns)}, which do not say where an edge begins"
+                )
         if len(pairs) != 1:
             raise SnapsError(
                 "'edges' as a table must have columns src and dst, or source and target, or two "

@@ -17,12 +17,13 @@ import scipy.sparse as sp
 
 from snaps._checks import as_array, has, is_tensor, plainly, shown
 from snaps._checks.classes import check_classes, factorised
-from snaps.errors import SnapsError
+from snaps.errors import SnapsError, warn
 
 if TYPE_CHECKING:
     from snaps.graph import Graph
 
 ID = "id"
+_IDS = ("id", "ids", "node", "node_id", "nodeid")  # what a column of ids may be called
 EDGE_COLUMNS = (("src", "dst"), ("source", "target"))
 PREFIX = "p_"  # of columns of probabilities in a graph folder
 
@@ -279,6 +280,12 @@ def align_features(
     named = names_of(features)
     if named is None:
         return features, ids
+    for column in named.columns or ():
+        if str(column).lower() in _IDS:
+            raise SnapsError(
+                f"'features' must not have a column of ids, got {shown(column)}: make it the "
+                f"index, call it {ID} in a table without an index, or leave it out"
+            )
     wanted = ids
     if ids is None:
         own = row_ids(features, "features")
@@ -326,6 +333,12 @@ def class_order(probs: Any, labels: Any, classes: Any) -> tuple[Any, Any]:
     texts = _texts(named.columns)
     if not known <= set(texts):
         texts = _without_prefix(texts)
+    strange = [text for text in texts if text not in known]
+    if strange and known and known <= set(texts) and categories is None:
+        warn(
+            f"no label is of class {strange[0]!r}, which is a column of probs: classes=[...] says "
+            "which columns are classes, and a column that is none must be left out"
+        )
     if categories is not None and set(texts) <= set(map(str, categories.tolist())):
         order = [name for name in categories.tolist() if str(name) in set(texts)]
     else:
