@@ -112,12 +112,12 @@ class Case(typing.NamedTuple):
 
 
 @cache
-def small(num_classes=3):
-    made = make_graph(num_nodes=400, num_classes=num_classes, homophily=0.7, seed=3)
-    train = np.arange(60)
-    probs = smoothed_regression(made.graph, made.labels, train)
-    near = snaps.similarity_graph(made.graph.features, 20)
-    return Case(made.graph, probs, made.labels, train, np.arange(60, 400), near)
+def small(num_classes=3, num_nodes=400, train=60, k=20, **options):
+    made = make_graph(num_nodes, num_classes, homophily=0.7, seed=3, **options)
+    nodes = np.arange(train)
+    probs = smoothed_regression(made.graph, made.labels, nodes)
+    near = snaps.similarity_graph(made.graph.features, k)
+    return Case(made.graph, probs, made.labels, nodes, np.arange(train, num_nodes), near)
 
 
 ESTIMATORS = {
@@ -166,6 +166,21 @@ def test_the_law_of_pooled_evidence_through_calibrate_and_predict_set(seed, n_sp
     case = small(2)
     fit = hits_of(ESTIMATORS["Pooled"], seed, n_splits, case, 60, known_nodes=case.train)
     law.assert_law(fit, f"Pooled, seed {seed}")
+
+
+def all_parts(seed, n_splits=150):
+    """The recommended method as it is: THR, all eight parts, tuned again in every split."""
+    case = small(2, 200, 20, 8, num_features=20)
+
+    def make(**options):
+        return snaps.Pooled(k=8, **options)
+
+    return hits_of(make, seed, n_splits, case, 60, known_nodes=case.train)
+
+
+@pytest.mark.parametrize("seed", [0, 7, 20241])
+def test_the_law_of_all_parts_of_pooled_evidence_through_calibrate(seed):
+    law.assert_law(all_parts(seed), f"Pooled, all parts, seed {seed}")
 
 
 def test_tuning_nodes_chosen_by_their_own_hash_break_the_law(monkeypatch):
@@ -310,6 +325,7 @@ def test_tuning_nodes_that_also_calibrate_die(monkeypatch):
 
 def test_calibration_labels_as_evidence_die(monkeypatch):
     """Calibration nodes handed over as known ones: blindness and the law both notice."""
+    assert all_parts(1, 60).accepted
     read = _roles.Roles.read.__func__
 
     def leaking(cls, *arguments, **options):
@@ -328,6 +344,7 @@ def test_calibration_labels_as_evidence_die(monkeypatch):
     monkeypatch.setattr(_base.Roles, "read", classmethod(leaking))
     other = permuted(case.labels, np.concatenate([case.pool[150:220], case.train]))
     assert (scores(case.labels) != scores(other)).any()
+    assert not all_parts(1, 60).accepted
 
 
 def test_a_threshold_from_test_scores_dies(monkeypatch):

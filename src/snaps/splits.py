@@ -32,7 +32,7 @@ from snaps.graph import Graph
 from snaps.predictor.chances import check_chances, check_promise, uneven
 from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.predictor import Method, level_for, most_demanding
-from snaps.predictor.roles import Roles, tuning_share
+from snaps.predictor.roles import Roles, smoothing_draws, tuning_share
 from snaps.predictor.selection import label_evidence
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
@@ -73,6 +73,7 @@ def evaluate_splits(
     fdr: float | None = None,
     accept: float | None = None,
     chances: Any = None,
+    smoothed: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a method on many random calibration/test splits of a pool of labelled nodes.
 
@@ -109,6 +110,10 @@ def evaluate_splits(
     chances : array (n,), Series, mapping from id, or "edges"; optional
         Calibration nodes, and tuning nodes of the budget, are drawn with these chances, each node
         by itself, given that there are `n_calib` of them; see `SNAPS.calibrate`.
+    smoothed : bool, default False
+        Evaluate ``cp.predict_set(smoothed=True)``, whose coverage is exactly 1 - alpha on average
+        for any number of calibration nodes, whatever ties (with floors at least that). Not with
+        `confidence`.
 
     Returns
     -------
@@ -120,7 +125,8 @@ def evaluate_splits(
         node has, and so has group_coverage where `groups` are given. With `select` or `accept` also
         selected, the share of the test nodes that are selected, and false_share, the share of those
         that is wrong (0 if none is selected). With unequal chances n_effective, the effective
-        number of calibration nodes, and no threshold, as it differs between nodes.
+        number of calibration nodes. With these, and with `smoothed`, no threshold, as it differs
+        between nodes.
         Given a mapping of methods, a mapping of such dicts.
 
     Examples
@@ -142,6 +148,7 @@ def evaluate_splits(
     checked = {name: each.with_group_floor(group_floor, groups) for name, each in checked.items()}
     for each in checked.values():
         check_promise(chances, each.promise)
+        smoothed = each.check_smoothed(smoothed)
     if chances is not None and (select is not None or accept is not None):
         name = "select" if accept is None else "accept"
         raise SnapsError(
@@ -185,7 +192,7 @@ def evaluate_splits(
     check_memory(8 * n_splits * (budget + 16), "n_splits", n_splits)
     out = {}
     for name, each in checked.items():
-        rows = split_method(each, inputs, roles, plan, levels or [each.level], listing)
+        rows = split_method(each, inputs, roles, plan, levels or [each.level], listing, smoothed)
         out[name] = rows[0] if levels is None else {
             key: np.stack([row[key] for row in rows]) for key in rows[0]
         }  # fmt: skip
@@ -234,6 +241,7 @@ def split_method(
     plan: Plan,
     levels: Sequence[Fraction | Rates],
     listing: Listing | None = None,
+    smoothed: bool = False,
 ) -> list[dict[str, np.ndarray]]:
     """What each level gives; `roles.calib` is the pool, and tuning nodes come first from `roles`.
 
@@ -259,6 +267,7 @@ def split_method(
         if (
             codes is None
             and odds is None
+            and not smoothed
             and method.promise == Promise()
             and isinstance(level, Fraction)
         ):
@@ -266,8 +275,11 @@ def split_method(
             if method.class_conditional:
                 _warn_few(out[-1]["threshold"], roles.classes, alpha)
         else:
+            keys = pool.keys if smoothed else None
             out.append(
-                _promised_results(method, level, roles, scores, pool.labels, codes, splits, odds)
+                _promised_results(
+                    method, level, roles, scores, pool.labels, codes, splits, odds, keys
+                )
             )
         if listing is not None:
             evidence, guess = label_evidence(inputs, fitted, positions, listing.label)
@@ -381,8 +393,12 @@ def _promised_results(
     codes: np.ndarray | None,
     splits: np.ndarray,
     odds: np.ndarray | None = None,
+    keys: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """The same where there is more than one threshold for an average: one calibration per split."""
+    """The same where there is more than one threshold for an average: one calibration per split.
+
+    With `keys` of the nodes, sets are smoothed.
+    """
     levels, num_classes = level_for(level, roles.classes), scores.shape[1]
     true = scores[np.arange(len(scores)), labels]
     num_groups = len(roles.groups)
@@ -400,8 +416,10 @@ def _promised_results(
             counts = np.bincount(groups[test], minlength=num_groups)
         if not rows:  # one warning for all
             calibration.warn_few(levels, roles.classes, roles.groups.names, counts)
-        own = None if odds is None else odds[test]
-        inside = calibration.contains(scores[test], levels, groups[test], counts, own)
+        own, draws = None if odds is None else odds[test], None
+        if keys is not None:
+            draws = smoothing_draws(method.seed, keys[calib], keys[test], num_classes)
+        inside = calibration.contains(scores[test], levels, groups[test], counts, own, draws)
         sizes = inside.sum(axis=1)
         hits = inside[np.arange(len(test)), labels[test]]
         rows.append(
@@ -411,10 +429,11 @@ def _promised_results(
                 "size_nonempty": sizes.sum() / (sizes > 0).sum(),
                 "singleton_hit": (hits & (sizes == 1)).mean(),
                 "empty": (sizes == 0).mean(),
+                **({"n_effective": effective_labels(odds[calib])} if odds is not None else {}),
                 **(
                     {"threshold": calibration.threshold(levels, counts)}
-                    if odds is None
-                    else {"n_effective": effective_labels(odds[calib])}
+                    if odds is None and draws is None
+                    else {}
                 ),
                 "n_calib": len(calib),
                 "n_test": len(test),

@@ -36,6 +36,7 @@ EXPERIMENTS = {
     "pooled-labels": "pooled_labels",
     "budgets": "budgets",
     "decisions": "decisions",
+    "ties": "ties",
     "heldout": "heldout",
     "time": "ageing",
     "gpt": "gpt",

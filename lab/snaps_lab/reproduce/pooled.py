@@ -46,11 +46,14 @@ def prepare(dataset: str, model: str, draw: int, setting: Setting) -> tuple[Inpu
     return seen(dataset, draw, runner.trained(dataset, model, draw, setting).logits, setting)
 
 
-def seen(dataset: str, draw: int, logits: np.ndarray, setting: Setting) -> tuple[Inputs, Roles]:
-    """The same with the logits of any classifier."""
+def seen(
+    dataset: str, draw: int, logits: np.ndarray, setting: Setting, near: Any = None
+) -> tuple[Inputs, Roles]:
+    """The same with the logits of any classifier, and any similarity graph."""
     data = runner.dataset(dataset, setting)
     nodes = draw_nodes(data, setting.seed, draw)
-    near, around = runner.similarity(dataset, setting)[0], runner.context(dataset, setting)[0]
+    near = runner.similarity(dataset, setting)[0] if near is None else near
+    around = runner.context(dataset, setting)[0]
     made: Made = {Context(runner.K): around, Summary(): runner.summary(dataset, setting)}
     inputs = Inputs.read(data.graph, logits, near, logits=True).holding(made)
     known = np.concatenate([nodes.train, nodes.valid])

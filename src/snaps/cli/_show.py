@@ -285,7 +285,7 @@ def print_comparison(
     for row in rows:
         best[row["alpha"]] = min(best[row["alpha"]], row["size"])
     bold = [row["size"] == best[row["alpha"]] for row in rows]
-    title = f"Means over {about['splits']} random splits"
+    title = f"Means over {about['splits']} random splits" + ", smoothed" * ("smoothed" in about)
     print_table(list(columns), cells, names=2, title=title, bold=bold)
     if advice is not None:
         print(f"Recommended: {advice}")

@@ -54,6 +54,10 @@ def evaluate(
             value="column",
         ),
     ] = None,
+    smoothed: Annotated[
+        bool,
+        option("Let chance decide on ties: coverage is exactly 1 - alpha.", "--smoothed"),
+    ] = False,
     *,
     search: SearchOptions,
     seed: Seed = None,
@@ -84,8 +88,9 @@ def evaluate(
     for level in alphas:
         check_alpha(level)
     check_integer(splits, "--splits", low=1)
-    if chances is not None and goal is not None:
-        raise SnapsError(f"'--goal' must be left out with --chances, got {goal.value}")
+    for name, given in (("--chances", chances is not None), ("--smoothed", smoothed)):
+        if given and goal is not None:
+            raise SnapsError(f"'--goal' must be left out with {name}, got {goal.value}")
     asked = {"k": 20} | search.search()
     compared = methods(COMPARED, k=asked["k"], seed=seed)
     for method in compared.values():
@@ -121,7 +126,8 @@ def evaluate(
             tune, known = data.tuning_and_known(method_of(method).uses_evidence)
             result = evaluate_splits(
                 method, data.graph, data.probs, data.labels, pool, calib, splits,
-                tune_nodes=tune, known_nodes=known, alphas=alphas, chances=drawn, **common,
+                tune_nodes=tune, known_nodes=known, alphas=alphas, chances=drawn,
+                smoothed=smoothed, **common,
             )  # fmt: skip
             for i, level in enumerate(alphas):
                 means = {
@@ -135,6 +141,7 @@ def evaluate(
     first = [row for row in rows if row["alpha"] == alphas[0]]
     note = "" if advice is None else _note(first, advice)
     about = {**provenance(inputs), "seed": seed, "splits": splits}
+    about |= {"smoothed": True} if smoothed else {}
     print_comparison(rows, about, as_json, advice, note)
 
 

@@ -311,8 +311,14 @@ class Calibration:
         groups: np.ndarray | int = 0,
         counts: np.ndarray | None = None,
         odds: np.ndarray | None = None,
+        draws: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Which labels (m, K) are in the sets of nodes with these scores; ties are in."""
+        """Which labels (m, K) are in the sets of nodes with these scores; ties are in.
+
+        With `draws` chance decides on ties: in are the labels whose smoothed p-value is above alpha.
+        """
+        if draws is not None:
+            return self.p_values(scores, groups, draws, odds) > np.array(_levels(alpha), np.float64)
         return scores <= self.limits_of(alpha, groups, counts, odds)
 
     def p_values(

@@ -25,7 +25,7 @@ from snaps._checks import (
 from snaps._checks.named import class_order, column_names
 from snaps._runtime.memory import taken
 from snaps._runtime.progress import stage
-from snaps._runtime.randomness import SMOOTH_STREAM, hashes, locate_keys, uniforms
+from snaps._runtime.randomness import locate_keys
 from snaps._version import __version__
 from snaps.conformal.calibration import Calibration, Level, Promise
 from snaps.conformal.chances import effective_labels
@@ -34,7 +34,7 @@ from snaps.errors import NotCalibratedError, SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor.chances import check_chances, check_promise, uneven, warn_full
 from snaps.predictor.fingerprint import Fingerprint
-from snaps.predictor.roles import Roles, mixed_seed, read_nodes
+from snaps.predictor.roles import Roles, read_nodes, smoothing_draws
 from snaps.scoring.evidence import Keys
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import Context, FittedScorer, Scorer, Similar
@@ -100,6 +100,12 @@ class Method:
                 f"got {plainly(group_floor)}"
             )
         return replace(self, promise=replace(self.promise, group_floor=floor))
+
+    def check_smoothed(self, smoothed: Any) -> bool:
+        """Whether sets are to be smoothed, which a promise with confidence does not allow."""
+        if check_flag(smoothed, "smoothed") and self.promise.confidence is not None:
+            raise SnapsError("'smoothed' must be False with confidence, got True")
+        return bool(smoothed)
 
     def read(
         self, graph: Any, probs: Any, similarity: Any, logits: bool, classes: Any = None
@@ -358,7 +364,8 @@ class Predictor:
         """Prediction sets of some nodes, by default of all that were not used."""
         if empty not in ("keep", "top"):
             raise SnapsError(f"'empty' must be 'keep' or 'top', got {plainly(empty)}")
-        sets = self.sets_at(self._predicted(nodes), check_flag(smoothed, "smoothed"))
+        smoothed = self.method.check_smoothed(smoothed)
+        sets = self.sets_at(self._predicted(nodes), smoothed)
         if empty == "top":
             bare = np.flatnonzero(~sets.mask.any(axis=1))
             top = np.asarray(taken(self.inputs.probs, sets.nodes[bare])).argmax(axis=1)
@@ -410,15 +417,11 @@ class Predictor:
     def sets_at(self, positions: np.ndarray, smoothed: bool = False) -> PredictionSets:
         """Prediction sets of the nodes at these positions."""
         inputs, roles, level = self.inputs, self.roles, self.level
-        if smoothed:
-            if self.method.promise.confidence is not None:
-                raise SnapsError("'smoothed' must be False with confidence, got True")
-            rates = np.array(level if isinstance(level, tuple) else (level,), np.float64)
-            mask = self._p_values_at(positions, True) > rates
-        else:
-            scores = inputs.score(self.scorer, positions)
-            codes, counts = roles.groups.codes[positions], self.counts(positions)
-            mask = self.calibration.contains(scores, level, codes, counts, self.odds(positions))
+        draws = self._draws(positions) if smoothed else None
+        scores = inputs.score(self.scorer, positions)
+        codes, counts = roles.groups.codes[positions], self.counts(positions)
+        odds = self.odds(positions)
+        mask = self.calibration.contains(scores, level, codes, counts, odds, draws)
         ids = np.asarray(taken(inputs.graph.ids, positions))
         sets = trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
         confidence = self.method.promise.confidence
@@ -431,16 +434,15 @@ class Predictor:
         return sets
 
     def _p_values_at(self, positions: np.ndarray, smoothed: bool) -> np.ndarray:
-        inputs, roles, draws = self.inputs, self.roles, None
-        if smoothed:
-            # One draw per node and label; another calibration set, another draw: were it the
-            # node's alone, a pool would have a bias of its own for each seed.
-            keys = hashes(0, inputs.keys[positions], SMOOTH_STREAM)
-            seed = mixed_seed(self.method.seed, roles.calib.keys)
-            draws = uniforms(seed, keys, inputs.num_classes)
-        scores = inputs.score(self.scorer, positions)
-        codes, odds = roles.groups.codes[positions], self.odds(positions)
+        draws = self._draws(positions) if smoothed else None
+        scores = self.inputs.score(self.scorer, positions)
+        codes, odds = self.roles.groups.codes[positions], self.odds(positions)
         return self.calibration.p_values(scores, codes, draws, odds)
+
+    def _draws(self, positions: np.ndarray) -> np.ndarray:
+        """What breaks ties of the nodes at these positions, where sets or p-values are smoothed."""
+        keys, calib = self.inputs.keys[positions], self.roles.calib.keys
+        return smoothing_draws(self.method.seed, calib, keys, self.inputs.num_classes)
 
     def searches(self) -> dict[str, dict[str, Any]]:
         """How similar nodes, and those in a similar context, were searched for."""

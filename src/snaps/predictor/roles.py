@@ -17,7 +17,15 @@ from snaps._checks import check_disjoint, check_integer, check_known, shown
 from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._checks.named import align, align_mask
-from snaps._runtime.randomness import TUNE_STREAM, in_order, locate_keys, smallest
+from snaps._runtime.randomness import (
+    SMOOTH_STREAM,
+    TUNE_STREAM,
+    hashes,
+    in_order,
+    locate_keys,
+    smallest,
+    uniforms,
+)
 from snaps.conformal.rank import enough, exact_rank, fewest_nodes
 from snaps.errors import SnapsError
 from snaps.graph import Graph
@@ -65,6 +73,15 @@ def mixed_seed(seed: int, keys: Keys) -> int:
     """A seed that a set of nodes takes part in: another set, another seed."""
     digest = hashlib.blake2b(np.sort(keys).astype("<u8").tobytes(), digest_size=8).digest()
     return int(seed) ^ int.from_bytes(digest, "little")
+
+
+def smoothing_draws(seed: int, calib: Keys, keys: Keys, num_classes: int) -> np.ndarray:
+    """What breaks ties of nodes with these keys: a draw per node and label.
+
+    Another calibration set, another draw: were it the node's alone, a pool would have a bias of its
+    own for each seed.
+    """
+    return uniforms(mixed_seed(seed, calib), hashes(0, keys, SMOOTH_STREAM), num_classes)
 
 
 @dataclass(frozen=True, eq=False)
