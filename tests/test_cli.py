@@ -612,6 +612,21 @@ def test_evaluate_prints_a_table(here, run):
     assert "Means over 3 random splits" in out and "SNAPS on THR" in out
 
 
+def test_evaluate_smooths_sets(here, run):
+    common = ["evaluate", "g", "--splits", 4, "--alpha", 0.2, "--smoothed"]
+    code, out, err = run(*common, "--json")
+    assert (code, err) == (0, "") and json.loads(out)["smoothed"] is True
+    row = next(row for row in json.loads(out)["results"] if row["method"] == "THR")
+    about = small.graph(ids=NAMES), PROBS, LABELS, np.arange(NUM_NODES), 30, 4
+    thr = snaps.SplitConformal(0.2, score=snaps.THR())
+    expected = snaps.evaluate_splits(thr, *about, smoothed=True)
+    assert row["size"] == expected["size"].mean() and "threshold" not in row
+    assert row["size"] < snaps.evaluate_splits(thr, *about)["size"].mean()
+    assert "Means over 4 random splits, smoothed" in run(*common)[1]
+    code, _, err = run(*common, "--goal", "smallest")
+    assert code == 2 and "'--goal' must be left out with --smoothed, got smallest" in err
+
+
 def test_the_pool_of_evaluate(here, run):
     """Labelled nodes of role calib, test or none; tuning nodes cost no calibration nodes."""
     roles = roles_of(calib=range(20), test=range(20, 40), train=range(40, 45), tune=range(45, 55))

@@ -13,8 +13,10 @@ from tests.helpers import transcription as t
 
 import snaps
 from snaps import _checks, conformal, images
+from snaps._runtime.randomness import RESAMPLE_STREAM, hashes, uniforms
 from snaps.cli import main
 from snaps.images import EmbeddedSNAPS, Outputs
+from snaps.scoring.mixing import RESAMPLES
 from snaps_lab.command import _choices
 from snaps_lab.images import extract
 from snaps_lab.reproduce.images import NAMES
@@ -328,16 +330,24 @@ def test_a_reference_set_by_positions_and_by_arrays(small):
 
 def test_tuning_takes_the_eta_with_the_smallest_sets(small):
     features, probs, labels, *_ = small
-    cp = EmbeddedSNAPS(0.1, eta="tune", seed=SEED)
-    cp.calibrate(features, probs, labels, np.arange(40), tune_nodes=np.arange(40, 70))
     tune, rank = np.arange(40, 70), t.rank(30, 0.1)
-    sizes = []
-    for step in range(21):
-        scores = corrected(small, step / 20, 5, range(80))[tune]
-        q = np.sort(scores[np.arange(30), labels[tune]])[rank - 1]
-        sizes.append((scores <= q).sum())
-    assert cp.weights_ == (np.argmin(sizes) / 20, 0.0)
-    assert 0 < cp.weights_[0]
+    tables = [corrected(small, step / 20, 5, range(80)) for step in range(21)]
+
+    def best(nodes):
+        own = [np.sort(table[nodes, labels[nodes]])[rank - 1] for table in tables]
+        sizes = [(table[nodes] <= q).sum() for table, q in zip(tables, own, strict=True)]
+        return np.argmin(sizes) / 20
+
+    def tuned(eta):
+        cp = EmbeddedSNAPS(0.1, eta=eta, seed=SEED)
+        return cp.calibrate(features, probs, labels, np.arange(40), tune_nodes=tune).weights_
+
+    assert tuned("minimum") == (best(tune), 0.0) and best(tune) > 0
+    # "tune" is what it is in SNAPS: the mean over resamples, and of 0.5 as if by 50 nodes.
+    draws = uniforms(0, hashes(SEED, tune.astype(np.uint64), RESAMPLE_STREAM), RESAMPLES)
+    samples = tune[(draws.T * 30).astype(int)]
+    mean = (30 * np.mean([best(nodes) for nodes in samples]) + 50 * 0.5) / 80
+    assert tuned("tune") == (pytest.approx(mean, abs=1e-4), 0.0)
 
 
 def test_saved_and_loaded(small, tmp_path):
@@ -406,7 +416,7 @@ def test_complaints_of_calibrate(small):
         "'eta' must be a number from 0 to 1, got 1.5"
     )
     assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(eta="half")) == (
-        "'eta' must be a number from 0 to 1 or 'tune', got 'half'"
+        "'eta' must be a number from 0 to 1, 'tune' or 'minimum', got 'half'"
     )
     assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(weighting="flat")) == (
         "'weighting' must be 'uniform' or 'cosine', got 'flat'"

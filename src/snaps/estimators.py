@@ -155,7 +155,7 @@ class SNAPS(Estimator):
     recall : float
         The share of similar nodes that an approximate search is to find.
     candidates : int, optional
-        Search exactly among this many randomly sampled nodes.
+        Search exactly among this many randomly sampled nodes, the same ones for all nodes.
     seed : int
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool
@@ -243,7 +243,7 @@ class Pooled(Estimator):
     recall : float
         The share of similar nodes that an approximate search is to find.
     candidates : int, optional
-        Search exactly among this many randomly sampled nodes.
+        Search exactly among this many randomly sampled nodes, the same ones for all nodes.
     seed : int
         Fixes the draws of randomised scores and the choice of tuning nodes.
     class_conditional : bool

@@ -393,11 +393,11 @@ def _promised_results(
     codes: np.ndarray | None,
     splits: np.ndarray,
     odds: np.ndarray | None = None,
-    keys: np.ndarray | None = None,
+    pool_keys: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """The same where there is more than one threshold for an average: one calibration per split.
 
-    With `keys` of the nodes, sets are smoothed.
+    With the keys of the nodes, sets are smoothed.
     """
     levels, num_classes = level_for(level, roles.classes), scores.shape[1]
     true = scores[np.arange(len(scores)), labels]
@@ -417,8 +417,8 @@ def _promised_results(
         if not rows:  # one warning for all
             calibration.warn_few(levels, roles.classes, roles.groups.names, counts)
         own, draws = None if odds is None else odds[test], None
-        if keys is not None:
-            draws = smoothing_draws(method.seed, keys[calib], keys[test], num_classes)
+        if pool_keys is not None:
+            draws = smoothing_draws(method.seed, pool_keys[calib], pool_keys[test], num_classes)
         inside = calibration.contains(scores[test], levels, groups[test], counts, own, draws)
         sizes = inside.sum(axis=1)
         hits = inside[np.arange(len(test)), labels[test]]

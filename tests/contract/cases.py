@@ -231,7 +231,7 @@ def embedded(given: Setting) -> Entries:
         "neighbours": matrix[:SAMPLE].toarray()[:, :100],
         **prefixed(
             embedded=calibrated(EmbeddedSNAPS(ALPHA)),
-            embedded_tuned=calibrated(EmbeddedSNAPS(ALPHA, k=8, eta="tune", weighting="cosine")),
+            embedded_tuned=calibrated(EmbeddedSNAPS(ALPHA, k=8, eta="minimum", weighting="cosine")),
             embedded_reference=results(joined),
             embedded_class=calibrated(EmbeddedSNAPS(0.3, eta=0.3, class_conditional=True)),
         ),

@@ -37,6 +37,7 @@ EXPERIMENTS = {
     "budgets": "budgets",
     "decisions": "decisions",
     "ties": "ties",
+    "shares": "shares",
     "heldout": "heldout",
     "time": "ageing",
     "gpt": "gpt",

@@ -315,7 +315,7 @@ class Calibration:
     ) -> np.ndarray:
         """Which labels (m, K) are in the sets of nodes with these scores; ties are in.
 
-        With `draws` chance decides on ties: in are the labels whose smoothed p-value is above alpha.
+        With `draws` chance decides on ties: the smoothed p-value of a label must be above alpha.
         """
         if draws is not None:
             return self.p_values(scores, groups, draws, odds) > np.array(_levels(alpha), np.float64)
