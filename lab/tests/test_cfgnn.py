@@ -15,11 +15,13 @@ import snaps  # noqa: E402
 from snaps.conformal.calibration import Calibration  # noqa: E402
 from snaps.datasets import make_graph  # noqa: E402
 from snaps.models import smoothed_regression  # noqa: E402
+from snaps.splits import take_tuning  # noqa: E402
 from snaps_lab.models import cfgnn  # noqa: E402
 from snaps_lab.models.cfgnn import Settings, correct, inefficiency, soft_quantile  # noqa: E402
 from snaps_lab.models.networks import Corrector  # noqa: E402
 from snaps_lab.reproduce import cfgnn as experiment  # noqa: E402
-from snaps_lab.reproduce import common, render, runner  # noqa: E402
+from snaps_lab.reproduce import common, pooled, render, runner  # noqa: E402
+from snaps_lab.reproduce.protocol import draw_nodes  # noqa: E402
 from snaps_lab.reproduce.runner import Setting  # noqa: E402
 from snaps_lab.reproduce.store import Store  # noqa: E402
 
@@ -321,13 +323,23 @@ def test_experiment_end_to_end(data_dir, tmp_path, monkeypatch):
     runner.trained("cora_ml", experiment.MODEL, 0, setting)  # here, without a process of its own
     result = experiment.build("cfgnn", ["cora_ml"], setting, _silent)
     assert [(row["alpha"], row["method"]) for row in result["rows"]] == [
-        (alpha, method) for alpha in (0.05, 0.1) for method in ("APS", "CF-GNN", "SNAPS")
+        (alpha, method) for alpha in (0.05, 0.1) for method in experiment.METHODS
     ]
-    by_method = {row["method"]: row for row in result["rows"][:3]}
-    assert [by_method[m]["paper_size"] for m in by_method] == [2.42, 2.6, 1.68]
-    # Both spend half of the budget before they calibrate, and see the same test nodes.
+    by_method = {row["method"]: row for row in result["rows"][: len(experiment.METHODS)]}
+    papers = [by_method[m]["paper_size"] for m in ("APS", "CF-GNN", "SNAPS")]
+    assert papers == [2.42, 2.6, 1.68]
+    # All spend half of the budget before they calibrate, and see the same test nodes.
     for key in ("n_calib", "n_test"):
-        assert by_method["CF-GNN"][key] == by_method["SNAPS"][key]
+        tuned = [by_method[m][key] for m in experiment.METHODS[1:]]
+        assert len(set(tuned)) == 1
+    assert by_method["Pooled"]["size"] < by_method[experiment.ON_THR]["size"]
+    graph = runner.dataset("cora_ml", setting)
+    spent, *_ = experiment._shares(graph, draw_nodes(graph, 0, 0), 0)
+    _, roles = pooled.prepare("cora_ml", "gcn", 0, setting)
+    plan = pooled.spending_plan("cora_ml", 0, len(roles.calib), setting)
+    tuning, _ = take_tuning(roles.calib, plan.n_tune, plan.seed)
+    assert set(spent) == set(tuning.ids)  # one draw of nodes for corrections and for tuning
+    assert "of CF-GNN's on THR" in experiment.remarks(result)[0]
     assert all(row["inside_law"] for row in result["rows"])
     ratio = by_method["CF-GNN"]["cpu_seconds"] / by_method["SNAPS"]["cpu_seconds"]
     assert by_method["CF-GNN"]["cpu_seconds_ratio"] == pytest.approx(ratio)

@@ -1,8 +1,9 @@
-"""CF-GNN beside APS and SNAPS: sizes, coverage, what each costs, and how the correction trains.
+"""CF-GNN, APS, SNAPS and Pooled: sizes, coverage, what each costs, and how the correction trains.
 
 Half of the label budget trains one correction for each draw and level; those nodes leave the pool,
-and the rest is split as for every other method. They are the nodes that SNAPS tunes on, so that
-both are calibrated and tested on the same splits, with the same score and the same quantile.
+and the rest is split as for every other method. They are the nodes that SNAPS and Pooled tune on,
+so that all three are calibrated and tested on the same splits with the same quantile. Scores are
+APS, as in the paper; the corrected logits are scored by THR as well, as Pooled's probabilities are.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from snaps._checks import check_alpha
 from snaps._runtime.randomness import TUNE_STREAM, smallest
 from snaps.datasets import Dataset, make_graph
 from snaps.errors import SnapsWarning
-from snaps.splits import evaluate_splits
+from snaps.estimators import Pooled, SplitConformal
+from snaps.predictor.estimator import method_of
+from snaps.scores import APS, THR
+from snaps.splits import evaluate_splits, split_method
 from snaps_lab.reproduce import common, distances, drawing, runner
 from snaps_lab.reproduce.common import Cells, Result, Track
+from snaps_lab.reproduce.pooled import means, prepare, spending_plan
 from snaps_lab.reproduce.protocol import AVERAGED, SUITES, Draw, budget, draw_nodes
 from snaps_lab.reproduce.runner import Setting
 from snaps_lab.reproduce.store import fingerprint
@@ -29,10 +35,11 @@ if TYPE_CHECKING:
     from snaps_lab.models.cfgnn import Settings
 
 # Part of every fingerprint: raise it when a change of code changes what a cell holds.
-VERSION = 1
+VERSION = 2
 MODEL = "gcn"
 ALPHAS = (0.05, 0.1)
-METHODS = ("APS", "CF-GNN", "SNAPS")
+ON_THR = "CF-GNN on THR"
+METHODS = ("APS", "CF-GNN", ON_THR, "SNAPS", "Pooled")
 DATASETS = ("cora_ml", "pubmed", "citeseer")
 # Where we leave the settings of CF-GNN's authors. They train for 5,000 epochs, 1,000 of them
 # warm-up, without a residual, and take the cross-entropy on the classifier's training nodes. On
@@ -76,7 +83,8 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
                 for draw in draws:
                     cell = _cell(dataset, draw, alpha, setting)
                     plain = runner.evaluated(dataset, MODEL, draw, "main", alpha, setting)
-                    cells.append(cell | {"methods": plain["methods"] | cell["methods"]})
+                    others = plain["methods"] | {"Pooled": _pooled(dataset, draw, alpha, setting)}
+                    cells.append(cell | {"methods": others | cell["methods"]})
                     advance(1)
                 rows += _rows(dataset, alpha, cells, search, setting)
                 curves.append(_mean_curve(dataset, alpha, cells))
@@ -120,6 +128,22 @@ def _cell(name: str, draw: int, alpha: float, setting: Setting) -> dict[str, Any
     return known
 
 
+def _pooled(name: str, draw: int, alpha: float, setting: Setting) -> dict[str, Any]:
+    """What Pooled gave in the same splits."""
+
+    def make() -> dict[str, Any]:
+        inputs, roles = prepare(name, MODEL, draw, setting)
+        plan = spending_plan(name, draw, len(roles.calib), setting)
+        method = method_of(Pooled(alpha, seed=plan.seed))
+        (found,) = split_method(method, inputs, roles, plan, [check_alpha(alpha)])
+        return means(found)
+
+    depends = (runner.mark(name, setting, MODEL, draw), alpha, *runner.settled(setting))
+    cell = f"{name}-{MODEL}-cfgnn-pooled-{alpha:g}-{draw}"
+    out: dict[str, Any] = runner.kept(cell, depends, setting, make)
+    return out
+
+
 def _shares(data: Dataset, nodes: Draw, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
     """The nodes that train the correction, the rest of the pool, and labels left to calibrate."""
     spend = budget(data, "main", len(nodes.pool))
@@ -143,14 +167,13 @@ def _corrected(
         data.graph, logits, data.labels, spent, alpha, settings,
         train_nodes=None if settings.residual else nodes.train, seed=seed, logits=True,
     )  # fmt: skip
+    scored = {"CF-GNN": APS(), ON_THR: THR()}
     out = evaluate_splits(
-        SUITES["main"]["APS"](alpha, seed), data.graph, found.logits, data.labels, pool, left,
-        splits, seed, logits=True,
+        {name: SplitConformal(alpha, score=score, seed=seed) for name, score in scored.items()},
+        data.graph, found.logits, data.labels, pool, left, splits, seed, logits=True,
     )  # fmt: skip
-    means: dict[str, float] = {key: float(np.mean(out[key])) for key in AVERAGED}
-    means |= {key: int(out[key][0]) for key in ("n_calib", "n_test")}
     return {
-        "methods": {"CF-GNN": means},
+        "methods": {name: means(each) for name, each in out.items()},
         "time": {"CF-GNN": {"cpu_seconds": found.cpu_seconds, "seconds": found.seconds}},
         "best_epoch": found.best_epoch,
         "curve": {name: values.tolist() for name, values in found.curve.items()},
@@ -243,7 +266,7 @@ def _rows(
         n, m = found[0]["n_calib"], found[0]["n_test"]
         row |= common.against_law(row["coverage"], n, m, alpha, setting.splits * len(cells))
         row |= paper.get((dataset, alpha, method), {})
-        for key in ("cpu_seconds", "seconds") if method != "APS" else ():
+        for key in ("cpu_seconds", "seconds") if method in cells[0]["time"] else ():
             row[key] = float(np.mean([cell["time"][method][key] for cell in cells]))
             row[key] += search[key] if method == "SNAPS" else 0.0
         rows.append(row)
@@ -320,7 +343,12 @@ def remarks(result: Result) -> list[str]:
         line += f"({row['seconds_ratio']:.1f} times its wall time"
         if "paper_seconds_ratio" in row:
             line += f"; paper: {row['paper_seconds_ratio']:.0f} times"
-        lines.append(line + ")")
+        pooled = rows.get((row["alpha"], row["dataset"], "Pooled"))
+        if pooled:
+            other = rows[row["alpha"], row["dataset"], ON_THR]["size"]
+            line += f"); Pooled's are {pooled['size'] / row['size']:.3f} of CF-GNN's, and "
+            line += f"{pooled['size'] / other:.3f} of CF-GNN's on THR"
+        lines.append(line + ("" if pooled else ")"))
     inside = sum(row["inside_law"] for row in result["rows"])
     first = result.get("first_draw", 0)
     reported = (
