@@ -90,7 +90,8 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def spark():
     """The session of this process, started anew if a command ended it."""
     session = _started()
-    if session._jsparkSession.sparkContext().isStopped():
+    if session._jsparkSession.sparkContext().isStopped():  # noqa: SLF001, nothing else says so
+        session.stop()
         _started.cache_clear()
         session = _started()
     return session
