@@ -11,6 +11,7 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import softmax
 
 import snaps
+from snaps._kernels import aggregation as _aggregation
 from snaps._runtime.randomness import node_keys
 from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
@@ -263,9 +264,9 @@ def test_context_features_see_the_surroundings_and_not_the_order():
 
 def test_labels_spread_until_they_settle():
     chain = snaps.Graph(np.array([[0, 1, 2], [1, 2, 3]]), num_nodes=4).adjacency
+    (mass,) = _context.propagate(chain, [np.array([0, -1, -1, 1])], 2)
     start = np.zeros((4, 2))
     start[0, 0] = start[3, 1] = 1
-    (mass,) = _context.propagate(chain, [start])
     exact = 0.1 * np.linalg.solve(
         np.eye(4) - 0.9 * chain.toarray() / chain.toarray().sum(1, keepdims=True), start
     )
@@ -273,14 +274,35 @@ def test_labels_spread_until_they_settle():
     assert mass[1, 0] > mass[1, 1] and mass[2, 1] > mass[2, 0]
 
 
-def test_several_labellings_spread_as_each_would_alone():
+def labellings(nodes, num_classes):
+    """Label codes of all nodes, of which none, few, some or most are known."""
     random = np.random.default_rng(3)
+    codes = random.integers(0, num_classes, nodes)
+    return [np.where(random.random(nodes) < share, codes, -1) for share in (0.0, 0.02, 0.1, 0.9)]
+
+
+def test_several_labellings_spread_as_each_would_alone():
     matrix = make_graph(200, 3, seed=4).graph.adjacency
-    starts = [np.eye(3)[random.integers(0, 3, 200)] * (random.random((200, 1)) < share)
-              for share in (0.0, 0.02, 0.1, 0.9)]  # fmt: skip
-    together = _context.propagate(matrix, starts)
-    for start, mass in zip(starts, together, strict=True):
-        assert (_context.propagate(matrix, [start])[0] == mass).all()
+    known = labellings(200, 3)
+    together = _context.propagate(matrix, known, 3)
+    for codes, mass in zip(known, together, strict=True):
+        assert (_context.propagate(matrix, [codes], 3)[0] == mass).all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_compiled_steps_of_propagation_have_the_bits_of_plain_ones(weighted, monkeypatch):
+    matrix = make_graph(300, 3, seed=5).graph.adjacency.copy()
+    matrix[7] = 0  # a node without neighbours keeps its own
+    matrix.eliminate_zeros()
+    if weighted:
+        matrix.data = np.random.default_rng(0).random(matrix.nnz)
+    known = labellings(300, 3)
+    plain = _context.propagate(matrix, known, 3)
+    monkeypatch.setattr(_aggregation, "_SMALL", 0)
+    for mass, codes in zip(plain, known, strict=True):
+        assert (_context.propagate(matrix, [codes], 3)[0] == mass).all()
+    for mass, other in zip(plain, _context.propagate(matrix, known, 3), strict=True):
+        assert (other == mass).all()
 
 
 # ---- the fit -------------------------------------------------------------------------------------

@@ -24,51 +24,37 @@ ROUNDS = 2  # of subspace iteration
 FROM_NEIGHBOURS, STEPS, SETTLED = 0.9, 30, 1e-3
 
 
-def propagate(matrix: sp.csr_array | None, starts: Sequence[np.ndarray]) -> list[np.ndarray]:
+def propagate(
+    matrix: sp.csr_array | None, known: Sequence[np.ndarray], num_classes: int
+) -> list[np.ndarray]:
     """Let mass flow along the rows of a matrix: f = 0.9 W f + 0.1 start, until it settles.
 
-    Stops after 30 steps or when no entry moves by more than 1e-3. Several starts go through the
-    matrix together, each as far as it would alone. What a step leaves is kept in float32.
+    Each start is the one-hot table of known labels, given as their codes, -1 for none. Stops after
+    30 steps or when no entry moves by more than 1e-3. Several starts go through the matrix
+    together, each as far as it would alone. What a step leaves is kept in float32.
     """
-    from snaps._kernels.aggregation import neighbour_mean
+    from snaps._kernels.aggregation import propagation_step
 
-    done: list[np.ndarray] = [np.empty(0)] * len(starts)
-    width = starts[0].shape[1]
-    still = np.arange(len(starts))
-    mass = np.hstack(starts)
-    gain = (1 - FROM_NEIGHBOURS) * mass
+    done: list[np.ndarray] = [np.empty(0)] * len(known)
+    codes, still = np.asarray(known, np.int32), np.arange(len(known))
+    shape = codes.shape[1], len(codes) * num_classes
+    mass, moved = room(shape, np.float32), room(shape, np.float32)
+    mass[:] = 0
+    for place, row in enumerate(codes):
+        nodes = np.flatnonzero(row >= 0)
+        mass[nodes, place * num_classes + row[nodes]] = 1
     for step in range(STEPS):
-        moved = neighbour_mean(matrix, mass)
-        moved *= FROM_NEIGHBOURS
-        moved += gain
-        before, mass = mass, moved.astype(np.float32)
-        change = np.abs(mass - before).max(axis=0, initial=0.0).reshape(-1, width).max(axis=1)
+        change = propagation_step(matrix, mass, codes, FROM_NEIGHBOURS, moved, first=step == 0)
+        mass, moved = moved, mass
         settled = (change < SETTLED) | (step == STEPS - 1)
         for place in np.flatnonzero(settled):
-            done[still[place]] = mass[:, place * width : (place + 1) * width]
+            done[still[place]] = mass[:, place * num_classes : (place + 1) * num_classes]
         if settled.all():
             break
         if settled.any():
-            still, stays = still[~settled], np.repeat(~settled, width)
-            mass, gain = mass[:, stays], gain[:, stays]
-    return done
-
-
-def propagate_alone(matrix: sp.csr_array | None, start: np.ndarray) -> np.ndarray:
-    """The same for one large start, block by block: in at most two more tables."""
-    from snaps._kernels.aggregation import neighbour_mean
-
-    done, moved = start, room(start.shape, np.float32)
-    for step in range(STEPS):
-        change = 0.0
-        for some in pieces(*_sizes(start)):
-            flown = FROM_NEIGHBOURS * neighbour_mean(matrix, done, rows=some)
-            mass = (flown + (1 - FROM_NEIGHBOURS) * start[some]).astype(np.float32)
-            change = max(change, float(np.abs(mass - done[some]).max(initial=0.0)))
-            moved[some] = mass
-        done, moved = moved, room(start.shape, np.float32) if step == 0 else done
-        if change < SETTLED:
-            break
+            still, codes = still[~settled], codes[~settled]
+            mass = mass[:, np.repeat(~settled, num_classes)]
+            moved = np.empty_like(mass)
     return done
 
 

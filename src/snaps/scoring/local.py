@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +22,7 @@ from snaps._runtime.randomness import SHARES_STREAM, Positions, locate_keys, sma
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.scores import LIBRARY, THR, Score, is_moderate, score_table
-from snaps.scoring.context import context_features, propagate, propagate_alone, summary
+from snaps.scoring.context import context_features, propagate, summary
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.parts import (
     Array,
@@ -276,14 +275,10 @@ class Inputs:
         """Several sets of known labels, propagated together."""
         matrix = self.get(over)
         with stage("propagation"):
-            if self.large:
-                (each,) = evidence
-                start = room(self.probs.shape, np.float32)
-                start[:] = 0
-                return [propagate_alone(matrix, with_certainty(start, self.keys, each))]
-            zeros = (np.zeros_like(self.probs, np.float32) for _ in evidence)
-            starts = map(with_certainty, zeros, repeat(self.keys), evidence)
-            return [np.asarray(done, np.float64) for done in propagate(matrix, list(starts))]
+            known = [codes_of(self.keys, each) for each in evidence]
+            kind = np.float32 if self.large else np.float64
+            masses = propagate(matrix, known, self.num_classes)
+            return [np.asarray(mass, kind) for mass in masses]
 
     def mean_of(self, table: Array, over: Over) -> Array:
         """The mean of a table over neighbours, for all nodes."""
@@ -432,6 +427,14 @@ def table_of(part: Part, probs: Array, keys: Keys) -> Array:
         case Beliefs(evidence):
             return with_certainty(probs.copy(), keys, evidence)
     raise TypeError(part)
+
+
+def codes_of(keys: Keys, evidence: Evidence) -> Array:
+    """The known label of each node with these keys, -1 where none is known."""
+    codes = np.full(len(keys), -1, np.int32)
+    positions, present = locate_keys(keys, evidence.keys)
+    codes[positions] = evidence.labels[present]
+    return codes
 
 
 def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
