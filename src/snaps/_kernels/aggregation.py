@@ -12,10 +12,10 @@ from snaps._kernels.compiling import helper, loop, prefetch
 from snaps._runtime.memory import pieces
 from snaps._runtime.threads import in_shares
 
-_SHARE = 100_000  # numbers added up that are worth a thread
+SHARE = 100_000  # numbers added up that are worth a thread
 # Up to so many numbers all are taken in double precision: one loop to compile in place of four.
-_SMALL = 2**21
-_AHEAD = 16  # neighbours whose rows are asked for before their turn
+SMALL = 2**21
+AHEAD = 16  # neighbours whose rows are asked for before their turn
 _LINE = 64  # bytes that memory hands out at once
 # Exact sums have two parts, multiples of these. Up to a sum of 2^25 nothing is rounded away.
 COARSE, FINE = 2.0**-28, 2.0**-57
@@ -47,12 +47,12 @@ def neighbour_mean(
     first = rows.start or 0
     indptr = matrix.indptr[first : first + n + 1]
     numbers = max(int(indptr[-1]) - int(indptr[0]), n) * table.shape[1]
-    small = max(matrix.nnz * table.shape[1], table.size) <= _SMALL
+    small = max(matrix.nnz * table.shape[1], table.size) <= SMALL
     if exact and small:
         return _small_exact_mean(indptr, matrix.indices, table, own)
-    share = _SHARE * n // max(numbers, 1) + 1
+    share = SHARE * n // max(numbers, 1) + 1
     weights = matrix.data
-    ahead: int | None = _AHEAD
+    ahead: int | None = AHEAD
     if small:
         weights, table, ahead = weights.astype(np.float64), table.astype(np.float64), None
     flat = np.ascontiguousarray(table).reshape(-1)
@@ -112,7 +112,7 @@ def _neighbour_mean(first, last, indptr, indices, weights, table, own, out, ahea
     sums = np.empty(num_classes)
     for i in range(first, last):
         ends = indptr[i], indptr[i + 1], indptr[last]
-        total = _sum_up(ends, indices, weights, table, sums, ahead)
+        total = sum_up(ends, indices, weights, table, sums, ahead)
         if total > 0.0:  # outside of the loop, which else reads rows that it needs not
             for y in range(num_classes):
                 out[i, y] = sums[y] / total
@@ -122,7 +122,7 @@ def _neighbour_mean(first, last, indptr, indices, weights, table, own, out, ahea
 
 
 @helper
-def _sum_up(ends, indices, weights, table, sums, ahead):
+def sum_up(ends, indices, weights, table, sums, ahead):
     """Four neighbours at a time, added up in their order; rows `ahead` are on their way."""
     entry, stop, end = ends
     num_classes = np.uint64(len(sums))  # unsigned places spare the test for wrap-around
@@ -156,85 +156,6 @@ def _sum_up(ends, indices, weights, table, sums, ahead):
     return total
 
 
-def propagation_step(
-    matrix: sp.csr_array | None,
-    mass: np.ndarray,
-    known: np.ndarray,
-    kept: float,
-    out: np.ndarray,
-    *,
-    first: bool,
-) -> np.ndarray:
-    """One step of label propagation, ``kept * W mass + (1 - kept) * start``, into `out`.
-
-    `mass` and `out` are float32 tables (n, starts * K), side by side for each start. `known`
-    (starts, n) has the label codes of each start, -1 for none, and `mass` is the one-hot table of
-    them in the `first` step. Gives the largest change of an entry, for each start.
-    """
-    gain = np.float64(np.float32(1 - kept))
-    width = mass.shape[1] // len(known)
-    if matrix is None or matrix.nnz == 0 or matrix.nnz * mass.shape[1] <= _SMALL:
-        flown = neighbour_mean(matrix, mass)
-        flown *= kept
-        for start, codes in enumerate(known):
-            nodes = np.flatnonzero(codes >= 0)
-            flown[nodes, start * width + codes[nodes]] += gain
-        out[:] = flown
-        return np.abs(out - mass).max(axis=0, initial=0.0).reshape(-1, width).max(axis=1)
-    moves = np.empty((len(mass), len(known)), np.float32)
-    share = _SHARE * len(mass) // (matrix.nnz * mass.shape[1]) + 1
-    in_shares(
-        _propagation_step, len(mass), share, matrix.indptr, matrix.indices, matrix.data,
-        mass.reshape(-1), known, kept, gain, first, out, moves,
-    )  # fmt: skip
-    return moves.max(axis=0)
-
-
-@loop
-def _propagation_step(
-    first_row, last, indptr, indices, weights, mass, known, kept, gain, first, out, moves
-):
-    num_starts, columns = len(known), out.shape[1]
-    width = columns // num_starts
-    sums = np.empty(columns)
-    for i in range(first_row, last):
-        ends = indptr[i], indptr[i + 1], indptr[last]
-        if first:
-            total = _sum_known(ends, indices, weights, known, sums)
-        else:
-            total = _sum_up(ends, indices, weights, mass, sums, _AHEAD)
-        row = mass[i * columns : (i + 1) * columns]
-        if total > 0.0:
-            for y in range(columns):
-                sums[y] = kept * (sums[y] / total)
-        else:
-            for y in range(columns):
-                sums[y] = kept * np.float64(row[y])
-        for start in range(num_starts):
-            code, most = known[start, i], np.float32(0)
-            if code >= 0:
-                sums[start * width + code] += gain
-            for y in range(start * width, (start + 1) * width):
-                out[i, y] = sums[y]
-                most = max(most, abs(out[i, y] - row[y]))
-            moves[i, start] = most
-
-
-@helper
-def _sum_known(ends, indices, weights, known, sums):
-    """The sums of one-hot rows, whose zeros need not be read."""
-    width = len(sums) // len(known)
-    total = 0.0
-    sums[:] = 0.0
-    for entry in range(ends[0], ends[1]):
-        weight, node = np.float64(weights[entry]), indices[entry]
-        total += weight
-        for start in range(len(known)):
-            if known[start, node] >= 0:
-                sums[start * width + known[start, node]] += weight
-    return total
-
-
 @loop
 def _exact_mean(first, last, indptr, indices, table, own, out):
     num_classes = out.shape[1]
@@ -257,7 +178,7 @@ def _sum_exactly(entry, stop, end, indices, table, coarse, fine):
     coarse[:] = 0.0
     fine[:] = 0.0
     while entry + 4 <= stop:
-        _ask(entry + _AHEAD, end, indices, table, num_classes)
+        _ask(entry + AHEAD, end, indices, table, num_classes)
         a = np.uint64(indices[entry]) * num_classes
         b = np.uint64(indices[entry + 1]) * num_classes
         c = np.uint64(indices[entry + 2]) * num_classes

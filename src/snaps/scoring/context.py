@@ -26,16 +26,18 @@ FROM_NEIGHBOURS, STEPS, SETTLED = 0.9, 30, 1e-3
 
 def propagate(
     matrix: sp.csr_array | None, known: Sequence[np.ndarray], num_classes: int
-) -> list[np.ndarray]:
+) -> tuple[list[np.ndarray], list[int]]:
     """Let mass flow along the rows of a matrix: f = 0.9 W f + 0.1 start, until it settles.
 
     Each start is the one-hot table of known labels, given as their codes, -1 for none. Stops after
     30 steps or when no entry moves by more than 1e-3. Several starts go through the matrix
-    together, each as far as it would alone. What a step leaves is kept in float32.
+    together, each as far as it would alone. What a step leaves is kept in float32. Gives the
+    masses, and the steps that each took.
     """
-    from snaps._kernels.aggregation import propagation_step
+    from snaps._kernels.propagation import propagation_step
 
     done: list[np.ndarray] = [np.empty(0)] * len(known)
+    steps = [0] * len(known)
     codes, still = np.asarray(known, np.int32), np.arange(len(known))
     shape = codes.shape[1], len(codes) * num_classes
     mass, moved = room(shape, np.float32), room(shape, np.float32)
@@ -49,13 +51,28 @@ def propagate(
         settled = (change < SETTLED) | (step == STEPS - 1)
         for place in np.flatnonzero(settled):
             done[still[place]] = mass[:, place * num_classes : (place + 1) * num_classes]
+            steps[still[place]] = step + 1
         if settled.all():
             break
         if settled.any():
             still, codes = still[~settled], codes[~settled]
             mass = mass[:, np.repeat(~settled, num_classes)]
             moved = np.empty_like(mass)
-    return done
+    return done, steps
+
+
+def mass_without(
+    matrix: sp.csr_array, mass: np.ndarray, steps: int, nodes: np.ndarray, codes: np.ndarray
+) -> np.ndarray:
+    """What propagation in so many steps would have brought to some nodes without some labels.
+
+    It is linear: their share is taken away, as far as walks from the nodes find it. `mass` are the
+    nodes' rows with these labels, given as their codes, -1 for none.
+    """
+    from snaps._kernels.propagation import mass_from
+
+    theirs = mass_from(matrix, nodes, codes, mass.shape[1], FROM_NEIGHBOURS, steps)
+    return np.maximum(mass - theirs, 0.0)
 
 
 def _sizes(table: np.ndarray) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +23,7 @@ from snaps._runtime.randomness import SHARES_STREAM, Positions, locate_keys, sma
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.scores import LIBRARY, THR, Score, is_moderate, score_table
-from snaps.scoring.context import context_features, propagate, summary
+from snaps.scoring.context import context_features, mass_without, propagate, summary
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.parts import (
     Array,
@@ -46,6 +47,8 @@ from snaps.scoring.parts import (
 from snaps.scoring.regression import fit_in_context, guess_everywhere
 from snaps.search.update import extend
 from snaps.similarity import similarity_graph
+
+MANY = 2**28  # numbers that a step of propagation reads, from which it is done once
 
 Recipe = Part | Over | Basis
 Made = Mapping[Recipe, Any]
@@ -85,6 +88,7 @@ class Inputs:
         self._made: dict[Any, Any] = dict(made)
         self.large = is_large(probs.shape)
         self._scored: tuple[FittedScorer, Array] | None = None
+        self._steps: dict[Propagated, int] = {}
         self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
         held = {type(recipe) for recipe in made}
         featured, linked = graph.features is not None, graph.adjacency.nnz > 0
@@ -131,7 +135,7 @@ class Inputs:
     def holding(self, made: Made) -> Inputs:
         """The same inputs with results that are already made, by recipe."""
         copy = Inputs(self.graph, self.probs, self.similarity, {**self._made, **made})
-        copy._held = dict(self._held)
+        copy._held, copy._steps = dict(self._held), dict(self._steps)
         return copy
 
     def following(self, old: Inputs) -> Inputs:
@@ -277,7 +281,9 @@ class Inputs:
         with stage("propagation"):
             known = [codes_of(self.keys, each) for each in evidence]
             kind = np.float32 if self.large else np.float64
-            masses = propagate(matrix, known, self.num_classes)
+            masses, steps = propagate(matrix, known, self.num_classes)
+            for each, count in zip(evidence, steps, strict=True):
+                self._steps[Propagated(over, each)] = count
             return [np.asarray(mass, kind) for mass in masses]
 
     def mean_of(self, table: Array, over: Over) -> Array:
@@ -319,12 +325,24 @@ class Inputs:
     def _propagated_together(self, asks: Sequence[tuple[Part, Keys]]) -> dict[int, Array]:
         """Rows of the propagated parts, by their place among the asks.
 
-        Several over the same edges are propagated together, as many as a block holds.
+        Several over the same edges are propagated together, as many as a block holds. Over very
+        many edges all labels are propagated once, and those that a part leaves out taken away.
         """
         out: dict[int, Array] = {}
         flows = [(i, part) for i, (part, _) in enumerate(asks) if isinstance(part, Propagated)]
-        for over in () if self.large else dict.fromkeys(part.over for _, part in flows):
+        for over in dict.fromkeys(part.over for _, part in flows):
             same = [(i, part.evidence) for i, part in flows if part.over == over]
+            matrix = self.get(over)
+            if len(same) > 1 and matrix is not None and matrix.nnz * self.num_classes >= MANY:
+                whole = reduce(Evidence.united, (evidence for _, evidence in same))
+                part = Propagated(over, whole)
+                table = self.get(part)
+                for i, evidence in same:
+                    left_out = whole.some(~np.isin(whole.keys, evidence.keys))
+                    nodes, codes = self.positions(asks[i][1]), codes_of(self.keys, left_out)
+                    mass, steps = np.asarray(table[nodes], np.float64), self._steps[part]
+                    out[i] = mass_without(matrix, mass, steps, nodes, codes)
+                continue
             for batch in pieces(len(same), 4 * self.probs.size) if len(same) > 1 else ():
                 tables = self._propagated(over, [evidence for _, evidence in same[batch]])
                 for (i, _), table in zip(same[batch], tables, strict=True):
