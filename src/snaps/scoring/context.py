@@ -49,9 +49,9 @@ def propagate(
         change = propagation_step(matrix, mass, codes, FROM_NEIGHBOURS, moved, first=step == 0)
         mass, moved = moved, mass
         settled = (change < SETTLED) | (step == STEPS - 1)
-        for place in np.flatnonzero(settled):
-            done[still[place]] = mass[:, place * num_classes : (place + 1) * num_classes]
-            steps[still[place]] = step + 1
+        for which in np.flatnonzero(settled):
+            done[still[which]] = mass[:, which * num_classes : (which + 1) * num_classes]
+            steps[still[which]] = step + 1
         if settled.all():
             break
         if settled.any():
@@ -80,11 +80,12 @@ def _sizes(table: np.ndarray) -> tuple[int, int]:
     return len(table), table.shape[1] * table.itemsize
 
 
-def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
+def summary(graph: Graph, size: int = SUMMARY_SIZE, kind: Any = np.float64) -> np.ndarray:
     """The features in the basis of their leading singular vectors, rare words weighted up.
 
-    Unit rows. Summed up in the order of the ids, by one thread, in blocks that depend on the number
-    of columns alone: neither the order of the nodes, nor threads, nor memory can change a bit.
+    Unit rows, kept as `kind`. Summed up in the order of the ids, by one thread, in blocks that
+    depend on the number of columns alone: neither the order of the nodes, nor threads, nor memory
+    can change a bit.
     """
     assert graph.features is not None
     features, (n, d) = graph.features, graph.features.shape
@@ -102,7 +103,7 @@ def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
 
     with single_products():
         basis = None if d <= size else _leading(rows, parts, d, min(size + 8, n, d), size)
-        out = room((n, d if basis is None else basis.shape[1]))
+        out = room((n, d if basis is None else basis.shape[1]), kind)
         for some in parts:
             table = rows(some)
             if basis is not None:
@@ -121,9 +122,9 @@ def context_features(adjacency: sp.csr_array, table: np.ndarray) -> np.ndarray:
     from snaps._kernels.aggregation import neighbour_mean
 
     n, width = len(table), min(table.shape[1], CONTEXT_SIZE)
-    own, out = room((n, width)), room((n, 2 * width), np.float32)
+    own, out = room((n, width), table.dtype), room((n, 2 * width), np.float32)
     for some in pieces(*_sizes(own)):
-        own[some] = unit_rows(np.ascontiguousarray(table[some, :width]))
+        own[some] = unit_rows(table[some, :width].astype(np.float64))
     for some in pieces(*_sizes(own)):
         out[some, :width] = own[some]
         out[some, width:] = unit_rows(neighbour_mean(adjacency, own, rows=some))

@@ -17,12 +17,12 @@ import scipy.sparse as sp
 from snaps._checks import OFF_ONE, calm, check_flag, check_probs, has, to_numpy
 from snaps._checks.matrices import check_similarity
 from snaps._checks.named import align_table, row_ids
-from snaps._runtime.memory import is_large, pieces, room, taken
+from snaps._runtime.memory import LARGE, is_large, pieces, room, taken
 from snaps._runtime.progress import stage
 from snaps._runtime.randomness import SHARES_STREAM, Positions, locate_keys, smallest
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
-from snaps.scores import LIBRARY, THR, Score, is_moderate, score_table
+from snaps.scores import LIBRARY, THR, is_moderate, score_table
 from snaps.scoring.context import context_features, mass_without, propagate, summary
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.parts import (
@@ -43,6 +43,9 @@ from snaps.scoring.parts import (
     Ridge,
     Similar,
     Summary,
+    evidence_of,
+    over_of,
+    score_of,
 )
 from snaps.scoring.regression import fit_in_context, guess_everywhere
 from snaps.search.update import extend
@@ -71,6 +74,8 @@ class Inputs:
         What there is: features, and links, similar, context to average over.
     large : bool
         Whether tables are made in blocks.
+    kind : dtype
+        Of what the regression and the context graph are made of.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Inputs:
         self.keys: Keys = graph.keys
         self._made: dict[Any, Any] = dict(made)
         self.large = is_large(probs.shape)
+        self.kind = np.float32 if probs.size * 8 >= LARGE else np.float64
         self._scored: tuple[FittedScorer, Array] | None = None
         self._steps: dict[Propagated, int] = {}
         self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
@@ -172,7 +178,7 @@ class Inputs:
         return self._made[key]
 
     def _key(self, recipe: Recipe) -> Any:
-        score = _score_of(recipe)
+        score = score_of(recipe)
         if score is None or type(score) in LIBRARY:
             return recipe
         # Equality of a user's score may not see all that it holds: it is known by itself.
@@ -199,7 +205,7 @@ class Inputs:
             case Ridge(k, evidence, search):
                 return fit_in_context(self, Context(k, search), evidence)
             case Summary():
-                return summary(self.graph)
+                return summary(self.graph, kind=self.kind)
             case Links():
                 return self.graph.adjacency
             case Similar():
@@ -262,7 +268,7 @@ class Inputs:
 
     def _is_usual(self, part: Part) -> bool:
         """Whether a table holds numbers around one: probabilities, and scores of moderate size."""
-        score = _score_of(part)
+        score = score_of(part)
         return score is None or is_moderate(score, self.num_classes)
 
     @stage("similarity")
@@ -293,7 +299,7 @@ class Inputs:
         matrix = self.get(over)
         if matrix is None:
             return table
-        out = room(table.shape)
+        out = room(table.shape, table.dtype)
         for block in pieces(len(table), 8 * table.shape[1]):
             out[block] = neighbour_mean(matrix, table, rows=block)
         return out
@@ -316,6 +322,10 @@ class Inputs:
 
         What depends on evidence is asked for once, at few nodes: only those rows are made.
         """
+        for kind in (Context, Similar):  # searches need most memory: they come first
+            for over in dict.fromkeys(over_of(part) for part, _ in asks):
+                if isinstance(over, kind):
+                    self.get(over)
         together = self._propagated_together(asks)
         return [
             together[i] if i in together else self._rows(part, self.positions(keys), once=True)
@@ -359,7 +369,7 @@ class Inputs:
                 return self.get(Ridge(k, evidence, search)).left_out[rows]
             case Propagated(over, evidence) if once and self.large and part not in self._made:
                 return np.asarray(self._propagated(over, [evidence])[0][positions], np.float64)
-        seen_once = once and _evidence_of(part) is not None
+        seen_once = once and evidence_of(part) is not None
         if self._is_kept(part) and not seen_once:
             return np.asarray(self.get(part).take(positions, axis=0), np.float64)
         match part:
@@ -420,8 +430,10 @@ class Inputs:
         scored = self._scored  # which another thread may replace
         if scored is not None and scored[0] is scorer:
             return scored[1]
-        for part in parts.values():
+        for part in sorted(parts.values(), key=lambda part: not isinstance(part, Regressed)):
             self._prepare(part)
+            if self.large:
+                self._made.pop(Summary(), None)  # which the regression alone reads
 
         def combine(block: slice) -> Array:
             made: dict[Any, Array] = {}  # a part within several others is made once
@@ -432,6 +444,8 @@ class Inputs:
         if self.large:
             table.flags.writeable = False
             self._scored = scorer, table
+            for recipe in self.made(Averaged, Propagated, Regressed):  # as large, and read no more
+                del self._made[recipe]
         return table
 
 
@@ -461,20 +475,6 @@ def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
     table[positions] = 0
     table[positions, evidence.labels[present]] = 1
     return table
-
-
-def _score_of(recipe: Recipe) -> Score | None:
-    """The basic score that a table is made with, if any."""
-    while isinstance(recipe, (Mean, Averaged)):
-        recipe = recipe.of
-    return recipe.score if isinstance(recipe, Own) else None
-
-
-def _evidence_of(part: Part) -> Evidence | None:
-    """The labels that a table is made with, if any."""
-    while isinstance(part, Mean):
-        part = part.of
-    return part.evidence if isinstance(part, Beliefs) else None
 
 
 def _without(recipe: Any) -> Any:
