@@ -22,8 +22,8 @@ from snaps._runtime.progress import stage
 from snaps._runtime.randomness import SHARES_STREAM, Positions, locate_keys, smallest
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
-from snaps.scores import LIBRARY, THR, is_moderate, score_table
-from snaps.scoring.context import context_features, mass_without, propagate, summary
+from snaps.scores import LIBRARY, is_moderate, score_table
+from snaps.scoring.context import SUMMARY_SIZE, context_features, mass_without, propagate, summary
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.parts import (
     Array,
@@ -46,6 +46,7 @@ from snaps.scoring.parts import (
     evidence_of,
     over_of,
     score_of,
+    without_score,
 )
 from snaps.scoring.regression import fit_in_context, guess_everywhere
 from snaps.search.update import extend
@@ -183,7 +184,7 @@ class Inputs:
             return recipe
         # Equality of a user's score may not see all that it holds: it is known by itself.
         self._held[id(score)] = score
-        return id(score), _without(recipe)
+        return id(score), without_score(recipe)
 
     @calm
     def _make(self, recipe: Recipe) -> Any:
@@ -201,7 +202,10 @@ class Inputs:
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
                 model = self.get(Ridge(k, evidence, search))
-                return guess_everywhere(self, Context(k, search), model.coefficients)
+                guesses = guess_everywhere(self, Context(k, search), model.coefficients)
+                if self.large:
+                    self._made.pop(Summary(), None)  # which is large, and read no more
+                return guesses
             case Ridge(k, evidence, search):
                 return fit_in_context(self, Context(k, search), evidence)
             case Summary():
@@ -214,8 +218,16 @@ class Inputs:
                 if "context" not in self.has:
                     return None
                 with stage("similarity"):
-                    table = context_features(self.graph.adjacency, self.get(Summary()))
+                    table = context_features(self.graph.adjacency, self._summary_for_context())
                     return similarity_graph(table, k, ids=self.keys, **vars(search))
+
+    def _summary_for_context(self) -> Array:
+        """The summary, which is not kept in memory during a search if it is soon made again."""
+        assert self.graph.features is not None
+        if self.large and self.graph.features.shape[1] <= SUMMARY_SIZE:
+            return summary(self.graph, kind=self.kind)
+        table: Array = self.get(Summary())
+        return table
 
     def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
         """A table (n, K) whose rows depend on themselves alone, made block by block."""
@@ -303,6 +315,13 @@ class Inputs:
         for block in pieces(len(table), 8 * table.shape[1]):
             out[block] = neighbour_mean(matrix, table, rows=block)
         return out
+
+    def mean_at(self, table: Array, over: Over, positions: Positions) -> Array:
+        """The mean of a table over neighbours, at some nodes."""
+        from snaps._kernels.aggregation import neighbour_mean
+
+        own, matrix = table[positions], self.get(over)
+        return own if matrix is None else neighbour_mean(matrix[positions], table, own)
 
     # -- rows of some nodes ---------------------------------------------------------------------
 
@@ -405,12 +424,11 @@ class Inputs:
     @calm
     def score(self, scorer: FittedScorer, nodes: Positions | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
-        # A part without weight need not be made.
-        parts = {
-            name: part
-            for name, part in scorer.parts.items()
-            if name == "own" or scorer.weights[name]
-        }
+        # A part without weight need not be made. The regression is the first: it needs most memory.
+        wanted = [
+            each for each in scorer.parts.items() if each[0] == "own" or scorer.weights[each[0]]
+        ]
+        parts = dict(sorted(wanted, key=lambda each: not isinstance(each[1], Regressed)))
         if nodes is None or 2 * len(nodes) > self.num_nodes:
             # Most rows are sooner combined and then taken than taken from each table.
             scores = self._all_scores(scorer, parts)
@@ -430,10 +448,8 @@ class Inputs:
         scored = self._scored  # which another thread may replace
         if scored is not None and scored[0] is scorer:
             return scored[1]
-        for part in sorted(parts.values(), key=lambda part: not isinstance(part, Regressed)):
+        for part in parts.values():
             self._prepare(part)
-            if self.large:
-                self._made.pop(Summary(), None)  # which the regression alone reads
 
         def combine(block: slice) -> Array:
             made: dict[Any, Array] = {}  # a part within several others is made once
@@ -475,13 +491,6 @@ def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
     table[positions] = 0
     table[positions, evidence.labels[present]] = 1
     return table
-
-
-def _without(recipe: Any) -> Any:
-    """A recipe with its score left out, for keys that name the score otherwise."""
-    if isinstance(recipe, (Mean, Averaged)):
-        return replace(recipe, of=_without(recipe.of))
-    return replace(recipe, score=THR())
 
 
 def _warn_softened(table: Array) -> None:

@@ -10,13 +10,13 @@ All of them stand left of the wall: they take labels as `Evidence` alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
 import numpy as np
 
-from snaps.scores import Score
+from snaps.scores import THR, Score
 from snaps.scoring.evidence import Evidence, Keys
 
 Array = np.ndarray
@@ -158,6 +158,13 @@ def evidence_of(part: Part) -> Evidence | None:
     while isinstance(part, Mean):
         part = part.of
     return part.evidence if isinstance(part, Beliefs) else None
+
+
+def without_score(recipe: Any) -> Any:
+    """A recipe with its score left out, for keys that name the score otherwise."""
+    if isinstance(recipe, (Mean, Averaged)):
+        return replace(recipe, of=without_score(recipe.of))
+    return replace(recipe, score=THR())
 
 
 # -- who makes tables, and who combines them -----------------------------------------------------
