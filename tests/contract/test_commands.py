@@ -34,7 +34,7 @@ COMMANDS = {
     "calibrate": "FOLDER --out! --alpha= --method= --score= --k= --weights= "
     f"--class-conditional --data --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "evaluate": "FOLDER --splits/--n-splits=100 --alpha=... --calib/--n-calib= --goal= --k= "
-    f"--chances= --classes= --weighted --logits --seed= --json {_SEARCH}",
+    f"--chances= --smoothed --classes= --weighted --logits --seed= --json {_SEARCH}",
     "report": "FOLDER --out! --show=... --alpha= --with= --method= --score= --k= --weights= "
     f"--class-conditional --missing= --threshold= --seed= {_SEARCH} {_INPUT} {_PROMISE}",
     "plan": "--alpha=0.05 --within=0.01 --nodes= --confidence=0.9 --plot= --json",

@@ -106,7 +106,7 @@ SIGNATURES = {
     "evaluate_splits": "(method, graph, probs, labels, pool, n_calib, n_splits=100, seed=0, "
     "similarity=None, *, tune_nodes=None, n_tune=None, known_nodes=None, alphas=None, "
     "logits=False, classes=None, groups=None, group_floor=None, select=None, fdr=None, "
-    "accept=None, chances=None)",
+    "accept=None, chances=None, smoothed=False)",
     "advise": "(graph, probs, labels, tune_nodes, goal='smallest', *, n_calib=None, alpha=0.05, "
     "known_nodes=None, similarity=None, logits=False, methods=None, k=20, seed=0, classes=None)",
     "images.join": "(features, probs, labels, reference_features, reference_probs)",
