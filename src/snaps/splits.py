@@ -140,14 +140,15 @@ def evaluate_splits(
             )
         checked[name] = method_of(one)
     checked = {name: each.with_group_floor(group_floor, groups) for name, each in checked.items()}
-    for each in checked.values():
-        check_promise(chances, each.promise)
-    if chances is not None and (select is not None or accept is not None):
-        name = "select" if accept is None else "accept"
-        raise SnapsError(
-            f"'{name}' must be left out with chances, got {shown(select or accept)}: its lists "
-            "need calibration nodes that were drawn evenly"
-        )
+    if chances is not None:
+        for each in checked.values():
+            check_promise(each.promise)
+        if select is not None or accept is not None:
+            name = "select" if accept is None else "accept"
+            raise SnapsError(
+                f"'{name}' must be left out with chances, got {shown(select or accept)}: its lists "
+                "need calibration nodes that were drawn evenly"
+            )
     by_class = all(each.class_conditional for each in checked.values())
     try:
         levels = None

@@ -11,12 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from snaps._checks import shown
 from snaps.conformal.watching import Watch
+from snaps.errors import NotCalibratedError, SnapsError
 from snaps.predictor.evaluation import Evaluation, evaluate, watch
 from snaps.predictor.exchangeability import Exchangeability, exchangeability
 from snaps.predictor.explanation import Explanation, explain
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.selection import Selection, accept, select
+from snaps.scores import LIBRARY, Score
 from snaps.sets import PredictionSets
 
 
@@ -30,9 +33,28 @@ class Calibrated:
 
     alpha: Any
 
+    # The parameters that were calibrated with, and what came of it; swapped as a whole.
+    _fitted = None  # type: tuple[dict[str, Any], Predictor] | None
+
     def _predictor(self) -> Predictor:
         """What calibration gave, if the parameters are still those calibrated with."""
-        raise NotImplementedError
+        return self._current()[1]
+
+    def _current(self) -> tuple[dict[str, Any], Predictor]:
+        """The parameters calibrated with, and what calibration gave."""
+        fitted = self._fitted  # which another thread may replace
+        if fitted is None:
+            raise NotCalibratedError(
+                f"this {type(self).__name__} must be calibrated first: call calibrate()"
+            )
+        for name, before in fitted[0].items():
+            value = getattr(self, name)
+            if name != "alpha" and value is not before and not same_value(value, before):
+                raise SnapsError(
+                    f"'{name}' must not be changed after calibration, got {shown(value)} for "
+                    f"{shown(before)}: call calibrate() again"
+                )
+        return fitted
 
     def predict_set(
         self,
@@ -376,3 +398,16 @@ class Calibrated:
         "How similar nodes, and those in a similar context, were searched for: method, recall, and "
         "the number of candidates (None: all nodes). Empty where there was no search.",
     )
+
+
+def same_value(value: Any, other: Any) -> bool:
+    """Whether two parameters are equal, arrays included."""
+    sequences = (np.ndarray, list, tuple)
+    if isinstance(value, Score) and type(value) not in LIBRARY:
+        return value is other  # a class of the user's may hold what its equality does not see
+    try:
+        if isinstance(value, sequences) or isinstance(other, sequences):
+            return np.array_equal(np.asarray(value), np.asarray(other))
+        return bool(value == other)
+    except Exception:  # what cannot even be compared
+        return False

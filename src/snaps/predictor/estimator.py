@@ -14,16 +14,16 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from snaps._checks import check_flag, check_level, check_seed, check_share, plainly, shown
+from snaps._checks import check_flag, check_level, check_seed, check_share, plainly
 from snaps._tables import html_table
 from snaps.conformal.calibration import Promise
-from snaps.errors import NotCalibratedError, SnapsError, warn
+from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor import persistence
-from snaps.predictor.calibrated import Calibrated
+from snaps.predictor.calibrated import Calibrated, same_value
 from snaps.predictor.predictor import Method, Predictor
 from snaps.predictor.recalibration import recalibrate
-from snaps.scores import APS, LIBRARY, Score, check_score
+from snaps.scores import APS, Score, check_score
 from snaps.scoring.parts import Scorer
 
 
@@ -40,8 +40,6 @@ class Estimator(Calibrated):
     confidence: float | None = None
 
     _traits: ClassVar[dict[str, Any]] = {}  # what else its `Method` says
-    # The parameters that were calibrated with, and what came of it; swapped as a whole.
-    _fitted = None  # type: tuple[dict[str, Any], Predictor] | None
     _advised = None  # type: np.ndarray | None
 
     def _scorer(self) -> Scorer:
@@ -238,26 +236,6 @@ class Estimator(Calibrated):
             for name, value in self.get_params().items()
         }
 
-    def _predictor(self) -> Predictor:
-        """What calibration gave, if the parameters are still those calibrated with."""
-        return self._current()[1]
-
-    def _current(self) -> tuple[dict[str, Any], Predictor]:
-        """The parameters calibrated with, and what calibration gave."""
-        fitted = self._fitted  # which another thread may replace
-        if fitted is None:
-            raise NotCalibratedError(
-                f"this {type(self).__name__} must be calibrated first: call calibrate()"
-            )
-        for name, before in fitted[0].items():
-            value = getattr(self, name)
-            if name != "alpha" and value is not before and not _same(value, before):
-                raise SnapsError(
-                    f"'{name}' must not be changed after calibration, got {shown(value)} for "
-                    f"{shown(before)}: call calibrate() again"
-                )
-        return fitted
-
     def save(self, path: str | os.PathLike[str], data: bool = True) -> None:
         """Write the calibrated estimator to one file, whole or not at all; see `snaps.load`.
 
@@ -315,7 +293,7 @@ class Estimator(Calibrated):
         if type(self) is not type(other):
             return NotImplemented
         theirs = other.get_params()
-        return all(_same(value, theirs[name]) for name, value in self.get_params().items())
+        return all(same_value(value, theirs[name]) for name, value in self.get_params().items())
 
     __hash__ = None  # type: ignore[assignment]  # parameters can change
 
@@ -368,16 +346,3 @@ def restored(self: Estimator, make: Callable[[Method], Predictor]) -> Any:
 def remember_advice(self: Estimator, keys: np.ndarray) -> None:
     """Remember the nodes that `advise` chose this estimator on: they should not calibrate it."""
     self._advised = keys
-
-
-def _same(value: Any, other: Any) -> bool:
-    """Whether two parameters are equal, arrays included."""
-    sequences = (np.ndarray, list, tuple)
-    if isinstance(value, Score) and type(value) not in LIBRARY:
-        return value is other  # a class of the user's may hold what its equality does not see
-    try:
-        if isinstance(value, sequences) or isinstance(other, sequences):
-            return np.array_equal(np.asarray(value), np.asarray(other))
-        return bool(value == other)
-    except Exception:  # what cannot even be compared
-        return False

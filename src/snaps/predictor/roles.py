@@ -176,7 +176,7 @@ class Roles:
         names.flags.writeable = False
         calib = read_nodes(graph, nodes, name)
         check_known(codes, calib, name, ids)
-        odds = read_odds(chances, graph, calib)
+        odds = None if chances is None else read_odds(chances, graph, calib)
         tuning = calib[:0]
         if tune_nodes is not None:
             tuning = read_nodes(graph, tune_nodes, "tune_nodes")
@@ -185,9 +185,12 @@ class Roles:
         others = {f"'{name}'": calib}
         if tuning.size:
             others["the tuning nodes"] = tuning
-        known = read_nodes(graph, [] if known_nodes is None else known_nodes, "known_nodes", True)
-        check_known(codes, known, "known_nodes", ids)
-        aside = read_nodes(graph, [] if reference is None else reference, "reference", True)
+        known = aside = calib[:0]
+        if known_nodes is not None:
+            known = read_nodes(graph, known_nodes, "known_nodes", True)
+            check_known(codes, known, "known_nodes", ids)
+        if reference is not None:
+            aside = read_nodes(graph, reference, "reference", True)
         for what, other in others.items():
             check_disjoint(known, "known_nodes", other, what, ids)
             check_disjoint(aside, "reference", other, what, ids)
@@ -268,6 +271,7 @@ class Roles:
                 codes = codes.copy()
                 codes[locate_keys(graph.keys, calib.keys)[0]] = calib.labels
                 calib = _cut(Labelled, graph, codes, both)
+        drawn = locate_keys(graph.keys, calib.keys)[0]
         return replace(
             self,
             calib=calib,
@@ -275,7 +279,7 @@ class Roles:
             known=known,
             reference=np.intersect1d(self.reference, graph.keys),
             groups=again,
-            odds=read_odds(chances, graph, locate_keys(graph.keys, calib.keys)[0]),
+            odds=None if chances is None else read_odds(chances, graph, drawn),
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import OFF_ONE, calm, check_flag, check_probs, has, to_numpy
+from snaps._checks import OFF_ONE, check_flag, check_probs, has, to_numpy
 from snaps._checks.matrices import check_similarity
 from snaps._checks.named import align_table, row_ids
 from snaps._runtime.memory import is_large, pieces, room, taken
@@ -165,7 +165,8 @@ class Inputs:
         """A table (n, K), or a matrix (n, n) or None; made on the first call."""
         key = self._key(recipe)
         if key not in self._made:
-            self._made[key] = self._make(recipe)
+            with np.errstate(all="ignore"):
+                self._made[key] = self._make(recipe)
         return self._made[key]
 
     def _key(self, recipe: Recipe) -> Any:
@@ -176,7 +177,6 @@ class Inputs:
         self._held[id(score)] = score
         return id(score), _without(recipe)
 
-    @calm
     def _make(self, recipe: Recipe) -> Any:
         match recipe:
             case Probs():
@@ -308,18 +308,17 @@ class Inputs:
         keys = np.sort(self.keys[~np.isin(self.keys, but)])
         return keys[smallest(seed, keys, SHARES_STREAM, count)]
 
-    @stage("scores")
-    @calm
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K).
 
         What depends on evidence is asked for once, at few nodes: only those rows are made.
         """
-        together = self._propagated_together(asks)
-        return [
-            together[i] if i in together else self._rows(part, self.positions(keys), once=True)
-            for i, (part, keys) in enumerate(asks)
-        ]
+        with stage("scores"), np.errstate(all="ignore"):
+            together = self._propagated_together(asks)
+            return [
+                together[i] if i in together else self._rows(part, self.positions(keys), once=True)
+                for i, (part, keys) in enumerate(asks)
+            ]
 
     def _propagated_together(self, asks: Sequence[tuple[Part, Keys]]) -> dict[int, Array]:
         """Rows of the propagated parts, by their place among the asks.
@@ -378,8 +377,6 @@ class Inputs:
 
     # -- scores ---------------------------------------------------------------------------------
 
-    @stage("scores")
-    @calm
     def score(self, scorer: FittedScorer, nodes: Positions | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
         # A part without weight need not be made.
@@ -388,13 +385,14 @@ class Inputs:
             for name, part in scorer.parts.items()
             if name == "own" or scorer.weights[name]
         }
-        if nodes is None or 2 * len(nodes) > self.num_nodes:
-            # Most rows are sooner combined and then taken than taken from each table.
-            scores = self._all_scores(scorer, parts)
-            scores = scores if nodes is None else taken(scores, nodes)
-        else:
-            rows = {name: self._rows(part, nodes) for name, part in parts.items()}
-            scores = scorer.combine(rows, self.keys[nodes])
+        with stage("scores"), np.errstate(all="ignore"):
+            if nodes is None or 2 * len(nodes) > self.num_nodes:
+                # Most rows are sooner combined and then taken than taken from each table.
+                scores = self._all_scores(scorer, parts)
+                scores = scores if nodes is None else taken(scores, nodes)
+            else:
+                rows = {name: self._rows(part, nodes) for name, part in parts.items()}
+                scores = scorer.combine(rows, self.keys[nodes])
         if not all(np.isfinite(scores[block]).all() for block in pieces(len(scores), 8)):
             raise SnapsError(
                 f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "
