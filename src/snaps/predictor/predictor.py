@@ -326,12 +326,23 @@ class Predictor:
             rest[inputs.positions(np.concatenate(used))] = False
             return np.flatnonzero(rest)
         wanted = read_nodes(inputs.graph, nodes, "nodes", True)
-        refused = {"the reference, which is not to be predicted": self.roles.reference}
+        self._refuse("the reference, which is not to be predicted", self.roles.reference, wanted)
         if not self.apart:
-            refused["the known nodes, whose labels were used"] = self.roles.known.keys
-        for whose, keys in refused.items():
-            check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+            known = "the known nodes, whose labels were used"
+            self._refuse(known, self.roles.known.keys, wanted)
         return wanted
+
+    def refuse_used(self, wanted: np.ndarray) -> None:
+        """Refuse nodes whose labels were used, and those that could not be drawn."""
+        for whose, keys in self.used():
+            self._refuse(whose, keys, wanted)
+        if self.roles.odds is not None:
+            check_chances(self.roles.odds, self.inputs.graph, wanted, "nodes")
+
+    def _refuse(self, whose: str, keys: Keys, wanted: np.ndarray) -> None:
+        if len(keys):
+            inputs = self.inputs
+            check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
 
     def _predicted(self, nodes: Any) -> np.ndarray:
         """As `wanted`; warns of nodes that were used."""
@@ -354,9 +365,15 @@ class Predictor:
         self, nodes: Any = None, smoothed: bool = False, empty: str = "keep"
     ) -> PredictionSets:
         """Prediction sets of some nodes, by default of all that were not used."""
+        return self.sets_of(self._predicted(nodes), check_flag(smoothed, "smoothed"), empty)
+
+    def sets_of(
+        self, positions: np.ndarray, smoothed: bool = False, empty: str = "keep"
+    ) -> PredictionSets:
+        """As `sets`, of nodes that are checked already."""
         if empty not in ("keep", "top"):
             raise SnapsError(f"'empty' must be 'keep' or 'top', got {plainly(empty)}")
-        sets = self.sets_at(self._predicted(nodes), check_flag(smoothed, "smoothed"))
+        sets = self.sets_at(positions, smoothed)
         if empty == "top":
             bare = np.flatnonzero(~sets.mask.any(axis=1))
             top = np.asarray(taken(self.inputs.probs, sets.nodes[bare])).argmax(axis=1)

@@ -6,7 +6,6 @@ Everything users say about nodes and classes (positions, masks, ids, names) is t
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -18,38 +17,13 @@ from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._checks.named import align, align_mask
 from snaps._runtime.randomness import TUNE_STREAM, in_order, locate_keys, smallest
-from snaps.conformal.rank import enough, exact_rank, fewest_nodes
+from snaps.conformal.rank import tuning_share
 from snaps.errors import SnapsError
 from snaps.graph import Graph
 from snaps.predictor.chances import read_odds
 from snaps.scoring.evidence import Evidence, Keys, Labelled
 
-# Chosen on CoraML, PubMed and Photo: `snaps reproduce budgets`.
-MOST_TUNING_NODES = 500
-# Times 1 / alpha: at least so many labels calibrate if any tune, and so many are halved.
-FEWEST_CALIBRATING, MANY_LABELS = 4, 25
-
 Kind = TypeVar("Kind", bound=Labelled)
-
-
-def tuning_share(n: int, alpha: Fraction) -> int:
-    """How many of n labels to tune on; all others calibrate. Depends on n and alpha alone.
-
-    m calibration nodes cover (m + 1 - floor(alpha (m + 1))) / (m + 1) on average, which with few of
-    them is far above 1 - alpha, unless m + 1 is a multiple of 1 / alpha. Of half to four fifths of
-    the labels, the number with the least coverage calibrates, the smallest of equals; it is at
-    least 4 / alpha - 1, and the others are enough to tune on. Where there is no such number,
-    nothing is tuned. Many labels are halved, but at most 500 tune.
-    """
-    least = math.ceil(FEWEST_CALIBRATING / alpha) - 1
-    most = min(4 * n // 5, n - fewest_nodes(alpha))
-    if most < least:
-        return 0
-    share = min(MOST_TUNING_NODES, n // 2)
-    if alpha * n < MANY_LABELS:
-        calibrating = range(max(least, n - share), max(most, n - share) + 1)
-        share = n - min(calibrating, key=lambda m: Fraction(exact_rank(m, alpha), m + 1))
-    return share if enough(share, alpha) else 0
 
 
 def choose_tuning(keys: Keys, share: int, seed: int) -> np.ndarray:

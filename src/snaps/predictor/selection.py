@@ -18,11 +18,11 @@ from snaps._runtime.progress import stage
 from snaps._tables import html_table
 from snaps.conformal.selection import benjamini_hochberg, fewest_selected, wrong_counts
 from snaps.errors import SnapsError, require
+from snaps.io.files import check_output
 from snaps.predictor.predictor import Predictor
 from snaps.scores import THR
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import FittedScorer
-from snaps.sets import check_output
 
 _SHOWN = 10  # rows of a table in a notebook
 
