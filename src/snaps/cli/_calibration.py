@@ -33,7 +33,7 @@ EDGES = "edges"  # instead of a column of chances
 
 
 def check_outputs(written: Mapping[str, Any], source: FolderOptions, *others: Path | None) -> None:
-    """Files to be written, by option, can be, and none of them is read: known before any work."""
+    """Before any work, refuse outputs, by option, that cannot be written or are inputs."""
     files = {name: path for name, path in written.items() if path not in (None, "-")}
     for path in files.values():
         check_writable(path)

@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from snaps.predictor.estimator import Estimator
     from snaps.predictor.evaluation import Evaluation
     from snaps.sets import PredictionSets
-
-_NONE: Mapping[Any, None] = MappingProxyType({})
 
 
 def status(text: str) -> Any:
@@ -225,7 +222,7 @@ def _coverage(summary: dict[str, Any]) -> list[str]:
 
 
 def _lowest(
-    what: str, coverages: Mapping[Any, float | None], promised: Mapping[Any, float | None] = _NONE
+    what: str, coverages: dict[Any, float | None], promised: dict[Any, Any] | None = None
 ) -> Iterator[str]:
     """The lowest coverages of classes or groups in a line, if there are any."""
     known = {name: value for name, value in coverages.items() if value is not None}
@@ -233,8 +230,10 @@ def _lowest(
         return
     texts = []
     for name, value in sorted(known.items(), key=lambda item: item[1])[:8]:
-        least = f"promised {promised[name]:g}" if promised.get(name) else "no promise"
-        texts.append(f"{name} {value:.4f}" + (f" ({least})" if promised else ""))
+        texts.append(f"{name} {value:.4f}")
+        if promised is not None:
+            least = promised[name]
+            texts[-1] += f" (promised {least:g})" if least else " (no promise)"
     texts += [f"and {len(known) - 8} more"] if len(known) > 8 else []
     yield f"coverage by {what}, lowest first: {', '.join(texts)}"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_disjoint, plainly
+from snaps._checks import check_alpha, plainly
 from snaps._checks.classes import class_code
 from snaps._runtime.memory import pieces, taken
 from snaps._runtime.progress import stage
@@ -241,8 +241,7 @@ def _selection(predictor: Predictor, rate: Fraction, nodes: Any, code: int | Non
             "calibration nodes on this graph"
         )
     wanted = predictor.wanted(nodes)
-    for whose, keys in predictor.used():
-        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    predictor.refuse_used(wanted)
     with stage("selection"):
         both = np.concatenate([calib, wanted])
         evidence, guess = label_evidence(inputs, predictor.scorer, both, code)

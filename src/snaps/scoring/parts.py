@@ -136,6 +136,30 @@ class Averaged:
 Basis = Summary | Ridge | Averaged
 
 
+def score_of(recipe: object) -> Score | None:
+    """The basic score that a table is made with, if any."""
+    while isinstance(recipe, (Mean, Averaged)):
+        recipe = recipe.of
+    return recipe.score if isinstance(recipe, Own) else None
+
+
+def over_of(part: Part) -> Over | None:
+    """Whose rows a table is made of, if of neighbours."""
+    match part:
+        case Mean(over, _) | Propagated(over, _):
+            return over
+        case Regressed(k, _, _, search):
+            return Context(k, search)
+    return None
+
+
+def evidence_of(part: Part) -> Evidence | None:
+    """The labels that a table is made with, if any."""
+    while isinstance(part, Mean):
+        part = part.of
+    return part.evidence if isinstance(part, Beliefs) else None
+
+
 # -- who makes tables, and who combines them -----------------------------------------------------
 
 

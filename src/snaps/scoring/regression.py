@@ -44,7 +44,7 @@ def solve(
     with single_products():
         table, gram = room((m, columns)), np.zeros((columns, columns))
         for some in blocks(m):
-            table[some] = block = rows(some)
+            table[some] = block = np.asarray(rows(some), np.float64)
             gram += block.T @ block
         (values, vectors), seen = np.linalg.eigh(gram), np.zeros((columns, num_classes))
         for some in blocks(m):
@@ -82,7 +82,7 @@ def blocks(count: int) -> Iterator[slice]:
 
 def guessed(table: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     """Rows times coefficients, block by block."""
-    out = room((len(table), coefficients.shape[1]))
+    out = room((len(table), coefficients.shape[1]), table.dtype)
     with single_products():
         for some in blocks(len(table)):
             out[some] = table[some] @ coefficients
@@ -137,7 +137,7 @@ def guess_everywhere(
 ) -> np.ndarray:
     """The model's guesses for all nodes; classes are averaged over hops, not features."""
     table, hops = inputs.get(Summary()), _hops(inputs, context)
-    out = room((inputs.num_nodes, inputs.num_classes))
+    out = room((inputs.num_nodes, inputs.num_classes), table.dtype)
     out[:] = 0
     with stage("regression"):
         for way, block in zip(hops, np.split(coefficients, len(hops)), strict=True):
