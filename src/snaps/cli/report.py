@@ -6,13 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from snaps.cli._help import option
-from snaps.cli._options import (
-    AsJson,
-    FolderOptions,
-    MethodOptions,
-    SavedOptions,
-    with_options,
-)
+from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
 
 if TYPE_CHECKING:
     from snaps.conformal.watching import Watch
