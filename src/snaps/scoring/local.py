@@ -22,8 +22,8 @@ from snaps._runtime.progress import stage
 from snaps._runtime.randomness import SHARES_STREAM, Positions, locate_keys, smallest
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
-from snaps.scores import LIBRARY, THR, is_moderate, score_table
-from snaps.scoring.context import context_features, mass_without, propagate, summary
+from snaps.scores import LIBRARY, Score, is_moderate, score_table
+from snaps.scoring.context import SUMMARY_SIZE, context_features, mass_without, propagate, summary
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.parts import (
     Array,
@@ -45,7 +45,7 @@ from snaps.scoring.parts import (
     Summary,
     evidence_of,
     over_of,
-    score_of,
+    without_score,
 )
 from snaps.scoring.regression import fit_in_context, guess_everywhere
 from snaps.search.update import extend
@@ -132,7 +132,10 @@ class Inputs:
         table = check_probs(probs, num_nodes=n, logits=check_flag(logits, "logits"))
         table.flags.writeable = False
         if logits:
-            _warn_softened(to_numpy(probs, "probs"))
+            raw = to_numpy(probs, "probs")
+            off = np.abs(raw.sum(axis=1, dtype=np.float64) - 1) if raw.min() >= 0 else np.inf
+            if np.all(off <= OFF_ONE):
+                warn("'probs' already sum to 1 in each row: logits=True softens them once more")
         if graph is None:
             graph = Graph(None, num_nodes=len(table))
         given = None if similarity is None else check_similarity(similarity, len(table))
@@ -179,12 +182,12 @@ class Inputs:
         return self._made[key]
 
     def _key(self, recipe: Recipe) -> Any:
-        score = score_of(recipe)
+        score = _score_of(recipe)
         if score is None or type(score) in LIBRARY:
             return recipe
         # Equality of a user's score may not see all that it holds: it is known by itself.
         self._held[id(score)] = score
-        return id(score), _without(recipe)
+        return id(score), without_score(recipe)
 
     def _make(self, recipe: Recipe) -> Any:
         match recipe:
@@ -201,7 +204,10 @@ class Inputs:
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
                 model = self.get(Ridge(k, evidence, search))
-                return guess_everywhere(self, Context(k, search), model.coefficients)
+                guesses = guess_everywhere(self, Context(k, search), model.coefficients)
+                if self.large:
+                    self._made.pop(Summary(), None)  # which is large, and read no more
+                return guesses
             case Ridge(k, evidence, search):
                 return fit_in_context(self, Context(k, search), evidence)
             case Summary():
@@ -214,8 +220,16 @@ class Inputs:
                 if "context" not in self.has:
                     return None
                 with stage("similarity"):
-                    table = context_features(self.graph.adjacency, self.get(Summary()))
+                    table = context_features(self.graph.adjacency, self._summary_for_context())
                     return similarity_graph(table, k, ids=self.keys, **vars(search))
+
+    def _summary_for_context(self) -> Array:
+        """The summary, which is not kept in memory during a search if it is soon made again."""
+        assert self.graph.features is not None
+        if self.large and self.graph.features.shape[1] <= SUMMARY_SIZE:
+            return summary(self.graph, kind=self.kind)
+        table: Array = self.get(Summary())
+        return table
 
     def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
         """A table (n, K) whose rows depend on themselves alone, made block by block."""
@@ -268,7 +282,7 @@ class Inputs:
 
     def _is_usual(self, part: Part) -> bool:
         """Whether a table holds numbers around one: probabilities, and scores of moderate size."""
-        score = score_of(part)
+        score = _score_of(part)
         return score is None or is_moderate(score, self.num_classes)
 
     @stage("similarity")
@@ -303,6 +317,13 @@ class Inputs:
         for block in pieces(len(table), 8 * table.shape[1]):
             out[block] = neighbour_mean(matrix, table, rows=block)
         return out
+
+    def mean_at(self, table: Array, over: Over, positions: Positions) -> Array:
+        """The mean of a table over neighbours, at some nodes."""
+        from snaps._kernels.aggregation import neighbour_mean
+
+        own, matrix = table[positions], self.get(over)
+        return own if matrix is None else neighbour_mean(matrix[positions], table, own)
 
     # -- rows of some nodes ---------------------------------------------------------------------
 
@@ -402,12 +423,11 @@ class Inputs:
 
     def score(self, scorer: FittedScorer, nodes: Positions | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
-        # A part without weight need not be made.
-        parts = {
-            name: part
-            for name, part in scorer.parts.items()
-            if name == "own" or scorer.weights[name]
-        }
+        # A part without weight need not be made. The regression is the first: it needs most memory.
+        wanted = [
+            each for each in scorer.parts.items() if each[0] == "own" or scorer.weights[each[0]]
+        ]
+        parts = dict(sorted(wanted, key=lambda each: not isinstance(each[1], Regressed)))
         with stage("scores"), np.errstate(all="ignore"):
             if nodes is None or 2 * len(nodes) > self.num_nodes:
                 # Most rows are sooner combined and then taken than taken from each table.
@@ -428,10 +448,8 @@ class Inputs:
         scored = self._scored  # which another thread may replace
         if scored is not None and scored[0] is scorer:
             return scored[1]
-        for part in sorted(parts.values(), key=lambda part: not isinstance(part, Regressed)):
+        for part in parts.values():
             self._prepare(part)
-            if self.large:
-                self._made.pop(Summary(), None)  # which the regression alone reads
 
         def combine(block: slice) -> Array:
             made: dict[Any, Array] = {}  # a part within several others is made once
@@ -475,14 +493,8 @@ def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
     return table
 
 
-def _without(recipe: Any) -> Any:
-    """A recipe with its score left out, for keys that name the score otherwise."""
-    if isinstance(recipe, (Mean, Averaged)):
-        return replace(recipe, of=_without(recipe.of))
-    return replace(recipe, score=THR())
-
-
-def _warn_softened(table: Array) -> None:
-    """Say so when what is given as logits looks like probabilities already."""
-    if table.min() >= 0 and (np.abs(table.sum(axis=1, dtype=np.float64) - 1) <= OFF_ONE).all():
-        warn("'probs' already sum to 1 in each row: logits=True softens them once more")
+def _score_of(recipe: object) -> Score | None:
+    """The basic score that a table is made with, if any."""
+    while isinstance(recipe, (Mean, Averaged)):
+        recipe = recipe.of
+    return recipe.score if isinstance(recipe, Own) else None

@@ -107,6 +107,9 @@ class Surroundings(Protocol):
     def mean_of(self, table: np.ndarray, over: Over) -> np.ndarray:
         """The mean of a table over neighbours, for all nodes."""
 
+    def mean_at(self, table: np.ndarray, over: Over, places: np.ndarray) -> np.ndarray:
+        """The mean of a table over neighbours, at some places."""
+
     def mean_rows(
         self, over: Over, rows: Callable[[np.ndarray], np.ndarray], places: np.ndarray
     ) -> np.ndarray:
@@ -166,8 +169,10 @@ def _reached(
     """Rows of a table averaged along a way, at some places; `linked` is its mean over links."""
     if not way:
         return table[places]
-    if linked is not None and way == [Links()]:
-        return linked[places]
+    if linked is not None and way[0] == Links():
+        return linked[places] if len(way) == 1 else inputs.mean_at(linked, way[0], places)
+    if len(way) == 1:
+        return inputs.mean_at(table, way[0], places)
     return inputs.mean_rows(
         way[0], lambda some: _reached(inputs, way[1:], table, some, linked), places
     )
