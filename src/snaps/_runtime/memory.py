@@ -75,7 +75,7 @@ def filled(table: np.ndarray, dtype: Any = None) -> np.ndarray:
 
 
 class Passed(np.ndarray):
-    """A table that is passed on: whoever reads it may change it instead of copying it."""
+    """A table that is passed on: what reads it may change it instead of copying it."""
 
 
 def passed(table: np.ndarray, dtype: Any) -> np.ndarray:
