@@ -7,7 +7,7 @@ immutable: an estimator replaces its `Predictor` as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, cast
 
@@ -33,7 +33,7 @@ from snaps.conformal.coverage import far_below
 from snaps.errors import NotCalibratedError, SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor.chances import check_chances, check_promise, uneven, warn_full
-from snaps.predictor.fingerprint import Fingerprint
+from snaps.predictor.fingerprint import Fingerprint, Fingerprints
 from snaps.predictor.roles import Roles, mixed_seed, read_nodes
 from snaps.scoring.evidence import Keys
 from snaps.scoring.local import Inputs
@@ -341,8 +341,10 @@ class Predictor:
         if self.roles.odds is not None:
             check_chances(self.roles.odds, self.inputs.graph, wanted, "nodes")
         if nodes is not None and not self.apart:
-            keys = np.concatenate([self.roles.calib.keys, self.roles.tuning.keys])
-            count = int(np.isin(wanted, self.inputs.positions(keys)).sum())
+            used = np.zeros(self.inputs.num_nodes, bool)
+            for labelled in (self.roles.calib, self.roles.tuning):
+                used[self.inputs.positions(labelled.keys)] = True
+            count = int(np.count_nonzero(used[wanted]))
             if count:
                 warn(
                     f"{count} of the nodes were used to calibrate or tune: the guarantee does "
@@ -400,7 +402,7 @@ class Predictor:
 
     def shown_promise(self) -> dict[str, float]:
         """What is promised beyond an average, by name, as JSON has it."""
-        promise = asdict(self.method.promise)
+        promise = vars(self.method.promise)
         return {name: float(value) for name, value in promise.items() if value is not None}
 
     def p_values(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
@@ -470,11 +472,10 @@ def level_for(level: Fraction | Rates, classes: Iterable[Any]) -> Any:
     return level.in_order(classes) if isinstance(level, Rates) else level
 
 
-def _fingerprints(inputs: Inputs, roles: Roles) -> dict[str, Fingerprint]:
+def _fingerprints(inputs: Inputs, roles: Roles) -> Fingerprints:
     """What the nodes that are found by id later look like now."""
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
-    keys_of = {"used": used, "reference": roles.reference}
-    return {name: Fingerprint.of(inputs, keys) for name, keys in keys_of.items() if len(keys)}
+    return Fingerprints(inputs, {"used": used, "reference": roles.reference})
 
 
 def _warn_weak_class(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any
@@ -210,8 +211,11 @@ class Inputs:
 
     def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
         """A table (n, K) whose rows depend on themselves alone, made block by block."""
+        blocks = pieces(self.num_nodes, 8 * self.num_classes)
+        if len(blocks) == 1:
+            return np.asarray(make(blocks[0]), kind)
         out = room(self.probs.shape, kind)
-        for block in pieces(self.num_nodes, 8 * self.num_classes):
+        for block in blocks:
             out[block] = make(block)
         return out
 
@@ -239,10 +243,10 @@ class Inputs:
         return rows[key]
 
     def _made_block(self, part: Part, block: slice, rows: dict[Any, Array]) -> Array:
-        from snaps._kernels.aggregation import neighbour_mean
-
         if not isinstance(part, Mean):
             return table_of(part, self.probs[block], self.keys[block])
+        from snaps._kernels.aggregation import neighbour_mean
+
         own, matrix = self._block(part.of, block, rows), self.get(part.over)
         if matrix is None:
             return own
@@ -301,7 +305,14 @@ class Inputs:
 
     def positions(self, keys: Keys) -> Positions:
         """Positions of the nodes with these keys, of those that the graph has."""
+        if self._numbered:
+            return keys[keys < np.uint64(self.num_nodes)].astype(np.int64)
         return locate_keys(self.keys, keys)[0]
+
+    @cached_property
+    def _numbered(self) -> bool:
+        """Whether the keys are the positions."""
+        return np.array_equal(self.keys, np.arange(self.num_nodes, dtype=np.uint64))
 
     def others(self, but: Keys, seed: int, count: int) -> Keys:
         """The keys of so many random nodes that are not among some, in ascending order."""
@@ -338,8 +349,6 @@ class Inputs:
 
     def _rows(self, part: Part, positions: Positions, once: bool = False) -> Array:
         """Rows of a part; tables with evidence that is asked for `once` are not kept."""
-        from snaps._kernels.aggregation import neighbour_mean, neighbour_mean_at
-
         match part:
             case Regressed(k, evidence, True, search):
                 _, rows = locate_keys(self.keys[positions], evidence.keys)
@@ -353,6 +362,8 @@ class Inputs:
             case Own() | Beliefs():
                 return table_of(part, self.probs[positions], self.keys[positions])
             case Mean(over, of):
+                from snaps._kernels.aggregation import neighbour_mean, neighbour_mean_at
+
                 matrix, exact = self.get(over), self._exact(part)
                 if matrix is None or not seen_once:
                     own = self._rows(of, positions, once)
@@ -388,7 +399,8 @@ class Inputs:
             for name, part in scorer.parts.items()
             if name == "own" or scorer.weights[name]
         }
-        if nodes is None or 2 * len(nodes) > self.num_nodes:
+        most = nodes is None or 2 * len(nodes) > self.num_nodes
+        if nodes is None or (most and (len(parts) > 1 or self.large)):
             # Most rows are sooner combined and then taken than taken from each table.
             scores = self._all_scores(scorer, parts)
             scores = scores if nodes is None else taken(scores, nodes)
