@@ -148,7 +148,9 @@ def _check_order(classes: np.ndarray, name: str) -> None:
 
 def _warn_alphabetical(labels: Any, known: np.ndarray, name: str) -> None:
     """Say which order is assumed where categories have the one that pandas gives by itself."""
-    column = labels.iloc[:, 0] if getattr(labels, "ndim", 1) == 2 and has(labels, "iloc") else labels
+    column = (
+        labels.iloc[:, 0] if getattr(labels, "ndim", 1) == 2 and has(labels, "iloc") else labels
+    )
     ordered = getattr(getattr(column, "dtype", None), "ordered", True)
     names = known.tolist()
     if not ordered and known.dtype.kind == "U" and len(names) > 1 and names == sorted(names):

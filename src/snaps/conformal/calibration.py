@@ -295,7 +295,9 @@ class Calibration:
             poor |= np.isneginf(floors[-1 if kind == "class" else 0].joined)
         return floor, poor
 
-    def _warn_no_floor(self, kind: str, names: Sequence[Any] | np.ndarray, codes: np.ndarray) -> None:
+    def _warn_no_floor(
+        self, kind: str, names: Sequence[Any] | np.ndarray, codes: np.ndarray
+    ) -> None:
         """Say which classes or groups have too few nodes for a floor."""
         floor, poor = self.floor_of(kind)
         if floor is None or not poor.any():
