@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import warnings
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -85,8 +86,26 @@ def one_thread():
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def spark():
+    """The session of this process, started anew if a command ended it."""
+    session = _started()
+    if session._jsparkSession.sparkContext().isStopped():  # noqa: SLF001, nothing else says so
+        session.stop()
+        _started.cache_clear()
+        session = _started()
+    return session
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _spark_ends():
+    yield
+    if _started.cache_info().currsize:
+        _started().stop()
+
+
+@cache
+def _started():
     """Two executors in processes of their own, one core and 1 GiB each."""
     pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
@@ -111,9 +130,7 @@ def spark():
             "spark.executor.extraJavaOptions": QUICK,
         }.items():
             builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        yield session
-        session.stop()
+        return builder.getOrCreate()
 
 
 @pytest.fixture(autouse=True)

@@ -116,8 +116,8 @@ STAGES = (
 WAYS = {
     "SNAPS, {M} candidates": ("--candidates", "{M}"),
     "SNAPS, all nodes": ("--neighbours", "approximate"),
+    "Pooled, all nodes": ("--neighbours", "approximate", "--method", "pooled"),
 }
-POOLED = {"Pooled, all nodes": ("--method", "pooled", "--neighbours", "approximate")}
 
 
 def _timed(work: Callable[[], Any], repeats: int = 3) -> tuple[float, float]:
@@ -334,7 +334,6 @@ def tables(full: bool, folder: Path | None = None) -> Iterator[tuple[str, Callab
         big = root / str(sizes[-1])
         yield "From a folder to sets", lambda: pipeline(shape, big, WAYS)
         yield "Growth", lambda: growth(sizes, root)
-        yield "From a folder to sets of Pooled", lambda: pipeline(shape, big, POOLED)
         yield "100 splits of large graphs", lambda: splits(sizes, root)
         yield "Nodes that a machine takes, in millions", capacity
         yield "Memory of known graphs", examples

@@ -199,6 +199,12 @@ def missing_ids(folder: str | os.PathLike[str]) -> set[int | str]:
     return {id_ for entry in record["labels"] for id_ in entry["missing"]}
 
 
+def drawn_with(folder: str | os.PathLike[str]) -> str | None:
+    """The column of chances that the record says nodes were drawn with, or edges."""
+    record = _read_record(Path(folder))
+    return record.get("chances") if record["draws"] else None
+
+
 def check_drawn(folder: str | os.PathLike[str], chances: str | None) -> None:
     """Refuse chances that are not those which the record says nodes were drawn with."""
     record = _read_record(Path(folder))

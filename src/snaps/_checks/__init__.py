@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._runtime.memory import filled, pieces
+from snaps._runtime.memory import Passed, filled, pieces
 from snaps._runtime.randomness import Positions
 from snaps.errors import SnapsError, warn
 
@@ -348,7 +348,8 @@ def check_probs(
         raise SnapsError(f"'{name}' must have at least one row, got none")
     if array.shape[1] < 2:
         raise SnapsError(f"'{name}' must have at least two classes, got {array.shape[1]}")
-    array = filled(array, np.float64)
+    if not (isinstance(probs, Passed) and array.dtype == np.float64):
+        array = filled(array, np.float64)
     if not logits:
         sums, low = array.sum(axis=1), array.min()
         off = np.abs(sums - 1) > OFF_ONE

@@ -12,10 +12,10 @@ from snaps._kernels.compiling import helper, loop, prefetch
 from snaps._runtime.memory import pieces
 from snaps._runtime.threads import in_shares
 
-_SHARE = 100_000  # numbers added up that are worth a thread
+SHARE = 100_000  # numbers added up that are worth a thread
 # Up to so many numbers all are taken in double precision: one loop to compile in place of four.
-_SMALL = 2**21
-_AHEAD = 16  # neighbours whose rows are asked for before their turn
+SMALL = 2**21
+AHEAD = 16  # neighbours whose rows are asked for before their turn
 _LINE = 64  # bytes that memory hands out at once
 # Exact sums have two parts, multiples of these. Up to a sum of 2^25 nothing is rounded away.
 COARSE, FINE = 2.0**-28, 2.0**-57
@@ -47,12 +47,12 @@ def neighbour_mean(
     first = rows.start or 0
     indptr = matrix.indptr[first : first + n + 1]
     numbers = max(int(indptr[-1]) - int(indptr[0]), n) * table.shape[1]
-    small = max(matrix.nnz * table.shape[1], table.size) <= _SMALL
+    small = max(matrix.nnz * table.shape[1], table.size) <= SMALL
     if exact and small:
         return _small_exact_mean(indptr, matrix.indices, table, own)
-    share = _SHARE * n // max(numbers, 1) + 1
+    share = SHARE * n // max(numbers, 1) + 1
     weights = matrix.data
-    ahead: int | None = _AHEAD
+    ahead: int | None = AHEAD
     if small:
         weights, table, ahead = weights.astype(np.float64), table.astype(np.float64), None
     flat = np.ascontiguousarray(table).reshape(-1)
@@ -108,44 +108,52 @@ def neighbour_mean_at(
 
 @loop
 def _neighbour_mean(first, last, indptr, indices, weights, table, own, out, ahead):
-    """Four neighbours at a time, added up in their order; rows `ahead` are on their way."""
-    num_classes = np.uint64(out.shape[1])  # unsigned places spare the test for wrap-around
-    sums = np.empty(out.shape[1])
+    num_classes = out.shape[1]
+    sums = np.empty(num_classes)
     for i in range(first, last):
-        total = 0.0
-        sums[:] = 0.0
-        entry, stop = indptr[i], indptr[i + 1]
-        while entry + 4 <= stop:
-            if ahead is not None:
-                _ask(entry + ahead, indptr[last], indices, table, num_classes)
-            one, two = np.float64(weights[entry]), np.float64(weights[entry + 1])
-            three, four = np.float64(weights[entry + 2]), np.float64(weights[entry + 3])
-            total = total + one + two + three + four
-            a = np.uint64(indices[entry]) * num_classes
-            b = np.uint64(indices[entry + 1]) * num_classes
-            c = np.uint64(indices[entry + 2]) * num_classes
-            d = np.uint64(indices[entry + 3]) * num_classes
-            for y in range(num_classes):
-                sums[y] = (
-                    sums[y]
-                    + one * table[a + y]
-                    + two * table[b + y]
-                    + three * table[c + y]
-                    + four * table[d + y]
-                )
-            entry += 4
-        while entry < stop:
-            one, a = np.float64(weights[entry]), np.uint64(indices[entry]) * num_classes
-            total += one
-            for y in range(num_classes):
-                sums[y] += one * table[a + y]
-            entry += 1
+        ends = indptr[i], indptr[i + 1], indptr[last]
+        total = sum_up(ends, indices, weights, table, sums, ahead)
         if total > 0.0:  # outside of the loop, which else reads rows that it needs not
             for y in range(num_classes):
                 out[i, y] = sums[y] / total
         else:
             for y in range(num_classes):
                 out[i, y] = own[i, y]
+
+
+@helper
+def sum_up(ends, indices, weights, table, sums, ahead):
+    """Four neighbours at a time, added up in their order; rows `ahead` are on their way."""
+    entry, stop, end = ends
+    num_classes = np.uint64(len(sums))  # unsigned places spare the test for wrap-around
+    total = 0.0
+    sums[:] = 0.0
+    while entry + 4 <= stop:
+        if ahead is not None:
+            _ask(entry + ahead, end, indices, table, num_classes)
+        one, two = np.float64(weights[entry]), np.float64(weights[entry + 1])
+        three, four = np.float64(weights[entry + 2]), np.float64(weights[entry + 3])
+        total = total + one + two + three + four
+        a = np.uint64(indices[entry]) * num_classes
+        b = np.uint64(indices[entry + 1]) * num_classes
+        c = np.uint64(indices[entry + 2]) * num_classes
+        d = np.uint64(indices[entry + 3]) * num_classes
+        for y in range(num_classes):
+            sums[y] = (
+                sums[y]
+                + one * table[a + y]
+                + two * table[b + y]
+                + three * table[c + y]
+                + four * table[d + y]
+            )
+        entry += 4
+    while entry < stop:
+        one, a = np.float64(weights[entry]), np.uint64(indices[entry]) * num_classes
+        total += one
+        for y in range(num_classes):
+            sums[y] += one * table[a + y]
+        entry += 1
+    return total
 
 
 @loop
@@ -170,7 +178,7 @@ def _sum_exactly(entry, stop, end, indices, table, coarse, fine):
     coarse[:] = 0.0
     fine[:] = 0.0
     while entry + 4 <= stop:
-        _ask(entry + _AHEAD, end, indices, table, num_classes)
+        _ask(entry + AHEAD, end, indices, table, num_classes)
         a = np.uint64(indices[entry]) * num_classes
         b = np.uint64(indices[entry + 1]) * num_classes
         c = np.uint64(indices[entry + 2]) * num_classes

@@ -74,6 +74,15 @@ def filled(table: np.ndarray, dtype: Any = None) -> np.ndarray:
     return out
 
 
+class Passed(np.ndarray):
+    """A table that is passed on: whoever reads it may change it instead of copying it."""
+
+
+def passed(table: np.ndarray, dtype: Any) -> np.ndarray:
+    """A copy of a table, to be passed on."""
+    return filled(table, dtype).view(Passed)
+
+
 def taken(table: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Some rows of a table, where large tables lie."""
     out = room((len(positions), *table.shape[1:]), table.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy as np
 from snaps._checks import shown
 from snaps._checks.named import named_columns
 from snaps._runtime import progress as _progress
-from snaps._runtime.memory import place_tables
+from snaps._runtime.memory import passed, place_tables
 from snaps.cli._options import FolderOptions, MethodOptions, SavedOptions, given_options
 from snaps.cli._resources import place_for_tables, shape_of
 from snaps.cli._show import status
@@ -53,6 +54,8 @@ def calibrated(
             place_tables(place_for_tables(limit, shape, estimator, out))
 
     data, inputs = read(source, how.group_by, place, chances=how.chances)
+    # Of a table that is as large as the scores, one copy is enough.
+    data = replace(data, probs=passed(data.probs, np.float64))
     check_drawn(source.folder, how.chances)
     names = class_names(data, source.classes)
     options = {

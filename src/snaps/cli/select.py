@@ -100,15 +100,16 @@ def _write_list(
 
     from snaps.cli._calibration import asked_nodes, calibrated
     from snaps.cli._show import describe, finite, print_estimator, remark
+    from snaps.drawing import drawn_with
     from snaps.errors import SnapsError
     from snaps.io.files import check_apart
     from snaps.io.folders import folder_files
     from snaps.sets import check_output
 
-    if how.chances is not None:
+    chances = how.chances or drawn_with(source.folder)
+    if chances is not None:
         raise SnapsError(
-            f"'--chances' must be left out for lists, which need calibration nodes that were drawn "
-            f"evenly, got {how.chances}"
+            f"lists must have calibration nodes that were drawn evenly, got chances: {chances}"
         )
     named = {"--label": [asked["label"]]} if "label" in asked else {}
     check_output(out, "--out")  # before the work is done, not after

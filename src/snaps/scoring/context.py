@@ -24,52 +24,55 @@ ROUNDS = 2  # of subspace iteration
 FROM_NEIGHBOURS, STEPS, SETTLED = 0.9, 30, 1e-3
 
 
-def propagate(matrix: sp.csr_array | None, starts: Sequence[np.ndarray]) -> list[np.ndarray]:
+def propagate(
+    matrix: sp.csr_array | None, known: Sequence[np.ndarray], num_classes: int
+) -> tuple[list[np.ndarray], list[int]]:
     """Let mass flow along the rows of a matrix: f = 0.9 W f + 0.1 start, until it settles.
 
-    Stops after 30 steps or when no entry moves by more than 1e-3. Several starts go through the
-    matrix together, each as far as it would alone. What a step leaves is kept in float32.
+    Each start is the one-hot table of known labels, given as their codes, -1 for none. Stops after
+    30 steps or when no entry moves by more than 1e-3. Several starts go through the matrix
+    together, each as far as it would alone. What a step leaves is kept in float32. Gives the
+    masses, and the steps that each took.
     """
-    from snaps._kernels.aggregation import neighbour_mean
+    from snaps._kernels.propagation import propagation_step
 
-    done: list[np.ndarray] = [np.empty(0)] * len(starts)
-    width = starts[0].shape[1]
-    still = np.arange(len(starts))
-    mass = np.hstack(starts)
-    gain = (1 - FROM_NEIGHBOURS) * mass
+    done: list[np.ndarray] = [np.empty(0)] * len(known)
+    steps = [0] * len(known)
+    codes, still = np.asarray(known, np.int32), np.arange(len(known))
+    shape = codes.shape[1], len(codes) * num_classes
+    mass, moved = room(shape, np.float32), room(shape, np.float32)
+    mass[:] = 0
+    for place, row in enumerate(codes):
+        nodes = np.flatnonzero(row >= 0)
+        mass[nodes, place * num_classes + row[nodes]] = 1
     for step in range(STEPS):
-        moved = neighbour_mean(matrix, mass)
-        moved *= FROM_NEIGHBOURS
-        moved += gain
-        before, mass = mass, moved.astype(np.float32)
-        change = np.abs(mass - before).max(axis=0, initial=0.0).reshape(-1, width).max(axis=1)
+        change = propagation_step(matrix, mass, codes, FROM_NEIGHBOURS, moved, first=step == 0)
+        mass, moved = moved, mass
         settled = (change < SETTLED) | (step == STEPS - 1)
-        for place in np.flatnonzero(settled):
-            done[still[place]] = mass[:, place * width : (place + 1) * width]
+        for which in np.flatnonzero(settled):
+            done[still[which]] = mass[:, which * num_classes : (which + 1) * num_classes]
+            steps[still[which]] = step + 1
         if settled.all():
             break
         if settled.any():
-            still, stays = still[~settled], np.repeat(~settled, width)
-            mass, gain = mass[:, stays], gain[:, stays]
-    return done
+            still, codes = still[~settled], codes[~settled]
+            mass = mass[:, np.repeat(~settled, num_classes)]
+            moved = np.empty_like(mass)
+    return done, steps
 
 
-def propagate_alone(matrix: sp.csr_array | None, start: np.ndarray) -> np.ndarray:
-    """The same for one large start, block by block: in at most two more tables."""
-    from snaps._kernels.aggregation import neighbour_mean
+def mass_without(
+    matrix: sp.csr_array, mass: np.ndarray, steps: int, nodes: np.ndarray, codes: np.ndarray
+) -> np.ndarray:
+    """What propagation in so many steps would have brought to some nodes without some labels.
 
-    done, moved = start, room(start.shape, np.float32)
-    for step in range(STEPS):
-        change = 0.0
-        for some in pieces(*_sizes(start)):
-            flown = FROM_NEIGHBOURS * neighbour_mean(matrix, done, rows=some)
-            mass = (flown + (1 - FROM_NEIGHBOURS) * start[some]).astype(np.float32)
-            change = max(change, float(np.abs(mass - done[some]).max(initial=0.0)))
-            moved[some] = mass
-        done, moved = moved, room(start.shape, np.float32) if step == 0 else done
-        if change < SETTLED:
-            break
-    return done
+    It is linear: their share is taken away, as far as walks from the nodes find it. `mass` are the
+    nodes' rows with these labels, given as their codes, -1 for none.
+    """
+    from snaps._kernels.propagation import mass_from
+
+    theirs = mass_from(matrix, nodes, codes, mass.shape[1], FROM_NEIGHBOURS, steps)
+    return np.maximum(mass - theirs, 0.0)
 
 
 def _sizes(table: np.ndarray) -> tuple[int, int]:
@@ -77,11 +80,12 @@ def _sizes(table: np.ndarray) -> tuple[int, int]:
     return len(table), table.shape[1] * table.itemsize
 
 
-def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
+def summary(graph: Graph, size: int = SUMMARY_SIZE, kind: Any = np.float64) -> np.ndarray:
     """The features in the basis of their leading singular vectors, rare words weighted up.
 
-    Unit rows. Summed up in the order of the ids, by one thread, in blocks that depend on the number
-    of columns alone: neither the order of the nodes, nor threads, nor memory can change a bit.
+    Unit rows, kept as `kind`. Summed up in the order of the ids, by one thread, in blocks that
+    depend on the number of columns alone: neither the order of the nodes, nor threads, nor memory
+    can change a bit.
     """
     assert graph.features is not None
     features, (n, d) = graph.features, graph.features.shape
@@ -99,7 +103,7 @@ def summary(graph: Graph, size: int = SUMMARY_SIZE) -> np.ndarray:
 
     with single_products():
         basis = None if d <= size else _leading(rows, parts, d, min(size + 8, n, d), size)
-        out = room((n, d if basis is None else basis.shape[1]))
+        out = room((n, d if basis is None else basis.shape[1]), kind)
         for some in parts:
             table = rows(some)
             if basis is not None:
@@ -118,9 +122,9 @@ def context_features(adjacency: sp.csr_array, table: np.ndarray) -> np.ndarray:
     from snaps._kernels.aggregation import neighbour_mean
 
     n, width = len(table), min(table.shape[1], CONTEXT_SIZE)
-    own, out = room((n, width)), room((n, 2 * width), np.float32)
+    own, out = room((n, width), table.dtype), room((n, 2 * width), np.float32)
     for some in pieces(*_sizes(own)):
-        own[some] = unit_rows(np.ascontiguousarray(table[some, :width]))
+        own[some] = unit_rows(table[some, :width].astype(np.float64))
     for some in pieces(*_sizes(own)):
         out[some, :width] = own[some]
         out[some, width:] = unit_rows(neighbour_mean(adjacency, own, rows=some))

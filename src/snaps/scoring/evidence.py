@@ -81,6 +81,10 @@ class Evidence(Labelled):
         labels = np.concatenate([self.labels, other.labels])
         return Evidence(ids[order], keys[order], labels[order])
 
+    def united(self, other: Evidence) -> Evidence:
+        """Both together, where some nodes are in both."""
+        return self.joined(other.some(~np.isin(other.keys, self.keys)))
+
 
 def check_evidence(*nodes: object) -> None:
     """The wall at run time: what is no evidence does not come through."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from itertools import repeat
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -18,13 +17,13 @@ import scipy.sparse as sp
 from snaps._checks import OFF_ONE, calm, check_flag, check_probs, has, to_numpy
 from snaps._checks.matrices import check_similarity
 from snaps._checks.named import align_table, row_ids
-from snaps._runtime.memory import is_large, pieces, room, taken
+from snaps._runtime.memory import LARGE, is_large, pieces, room, taken
 from snaps._runtime.progress import stage
 from snaps._runtime.randomness import SHARES_STREAM, Positions, locate_keys, smallest
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
-from snaps.scores import LIBRARY, THR, Score, is_moderate, score_table
-from snaps.scoring.context import context_features, propagate, propagate_alone, summary
+from snaps.scores import LIBRARY, is_moderate, score_table
+from snaps.scoring.context import SUMMARY_SIZE, context_features, mass_without, propagate, summary
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.parts import (
     Array,
@@ -44,10 +43,16 @@ from snaps.scoring.parts import (
     Ridge,
     Similar,
     Summary,
+    evidence_of,
+    over_of,
+    score_of,
+    without_score,
 )
 from snaps.scoring.regression import fit_in_context, guess_everywhere
 from snaps.search.update import extend
 from snaps.similarity import similarity_graph
+
+MANY = 2**28  # numbers that a step of propagation reads, from which it is done once
 
 Recipe = Part | Over | Basis
 Made = Mapping[Recipe, Any]
@@ -70,6 +75,8 @@ class Inputs:
         What there is: features, and links, similar, context to average over.
     large : bool
         Whether tables are made in blocks.
+    kind : dtype
+        Of what the regression and the context graph are made of.
     """
 
     def __init__(
@@ -86,7 +93,9 @@ class Inputs:
         self.keys: Keys = graph.keys
         self._made: dict[Any, Any] = dict(made)
         self.large = is_large(probs.shape)
+        self.kind = np.float32 if probs.size * 8 >= LARGE else np.float64
         self._scored: tuple[FittedScorer, Array] | None = None
+        self._steps: dict[Propagated, int] = {}
         self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
         held = {type(recipe) for recipe in made}
         featured, linked = graph.features is not None, graph.adjacency.nnz > 0
@@ -133,7 +142,7 @@ class Inputs:
     def holding(self, made: Made) -> Inputs:
         """The same inputs with results that are already made, by recipe."""
         copy = Inputs(self.graph, self.probs, self.similarity, {**self._made, **made})
-        copy._held = dict(self._held)
+        copy._held, copy._steps = dict(self._held), dict(self._steps)
         return copy
 
     def following(self, old: Inputs) -> Inputs:
@@ -170,12 +179,12 @@ class Inputs:
         return self._made[key]
 
     def _key(self, recipe: Recipe) -> Any:
-        score = _score_of(recipe)
+        score = score_of(recipe)
         if score is None or type(score) in LIBRARY:
             return recipe
         # Equality of a user's score may not see all that it holds: it is known by itself.
         self._held[id(score)] = score
-        return id(score), _without(recipe)
+        return id(score), without_score(recipe)
 
     @calm
     def _make(self, recipe: Recipe) -> Any:
@@ -193,11 +202,14 @@ class Inputs:
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
                 model = self.get(Ridge(k, evidence, search))
-                return guess_everywhere(self, Context(k, search), model.coefficients)
+                guesses = guess_everywhere(self, Context(k, search), model.coefficients)
+                if self.large:
+                    self._made.pop(Summary(), None)  # which is large, and read no more
+                return guesses
             case Ridge(k, evidence, search):
                 return fit_in_context(self, Context(k, search), evidence)
             case Summary():
-                return summary(self.graph)
+                return summary(self.graph, kind=self.kind)
             case Links():
                 return self.graph.adjacency
             case Similar():
@@ -206,8 +218,16 @@ class Inputs:
                 if "context" not in self.has:
                     return None
                 with stage("similarity"):
-                    table = context_features(self.graph.adjacency, self.get(Summary()))
+                    table = context_features(self.graph.adjacency, self._summary_for_context())
                     return similarity_graph(table, k, ids=self.keys, **vars(search))
+
+    def _summary_for_context(self) -> Array:
+        """The summary, which is not kept in memory during a search if it is soon made again."""
+        assert self.graph.features is not None
+        if self.large and self.graph.features.shape[1] <= SUMMARY_SIZE:
+            return summary(self.graph, kind=self.kind)
+        table: Array = self.get(Summary())
+        return table
 
     def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
         """A table (n, K) whose rows depend on themselves alone, made block by block."""
@@ -263,7 +283,7 @@ class Inputs:
 
     def _is_usual(self, part: Part) -> bool:
         """Whether a table holds numbers around one: probabilities, and scores of moderate size."""
-        score = _score_of(part)
+        score = score_of(part)
         return score is None or is_moderate(score, self.num_classes)
 
     @stage("similarity")
@@ -280,14 +300,12 @@ class Inputs:
         """Several sets of known labels, propagated together."""
         matrix = self.get(over)
         with stage("propagation"):
-            if self.large:
-                (each,) = evidence
-                start = room(self.probs.shape, np.float32)
-                start[:] = 0
-                return [propagate_alone(matrix, with_certainty(start, self.keys, each))]
-            zeros = (np.zeros_like(self.probs, np.float32) for _ in evidence)
-            starts = map(with_certainty, zeros, repeat(self.keys), evidence)
-            return [np.asarray(done, np.float64) for done in propagate(matrix, list(starts))]
+            known = [codes_of(self.keys, each) for each in evidence]
+            kind = np.float32 if self.large else np.float64
+            masses, steps = propagate(matrix, known, self.num_classes)
+            for each, count in zip(evidence, steps, strict=True):
+                self._steps[Propagated(over, each)] = count
+            return [np.asarray(mass, kind) for mass in masses]
 
     def mean_of(self, table: Array, over: Over) -> Array:
         """The mean of a table over neighbours, for all nodes."""
@@ -296,10 +314,17 @@ class Inputs:
         matrix = self.get(over)
         if matrix is None:
             return table
-        out = room(table.shape)
+        out = room(table.shape, table.dtype)
         for block in pieces(len(table), 8 * table.shape[1]):
             out[block] = neighbour_mean(matrix, table, rows=block)
         return out
+
+    def mean_at(self, table: Array, over: Over, positions: Positions) -> Array:
+        """The mean of a table over neighbours, at some nodes."""
+        from snaps._kernels.aggregation import neighbour_mean
+
+        own, matrix = table[positions], self.get(over)
+        return own if matrix is None else neighbour_mean(matrix[positions], table, own)
 
     # -- rows of some nodes ---------------------------------------------------------------------
 
@@ -326,6 +351,10 @@ class Inputs:
 
         What depends on evidence is asked for once, at few nodes: only those rows are made.
         """
+        for kind in (Context, Similar):  # searches need most memory: they come first
+            for over in dict.fromkeys(over_of(part) for part, _ in asks):
+                if isinstance(over, kind):
+                    self.get(over)
         together = self._propagated_together(asks)
         return [
             together[i] if i in together else self._rows(part, self.positions(keys), once=True)
@@ -335,12 +364,24 @@ class Inputs:
     def _propagated_together(self, asks: Sequence[tuple[Part, Keys]]) -> dict[int, Array]:
         """Rows of the propagated parts, by their place among the asks.
 
-        Several over the same edges are propagated together, as many as a block holds.
+        Several over the same edges are propagated together, as many as a block holds. Over very
+        many edges all labels are propagated once, and those that a part leaves out taken away.
         """
         out: dict[int, Array] = {}
         flows = [(i, part) for i, (part, _) in enumerate(asks) if isinstance(part, Propagated)]
-        for over in () if self.large else dict.fromkeys(part.over for _, part in flows):
+        for over in dict.fromkeys(part.over for _, part in flows):
             same = [(i, part.evidence) for i, part in flows if part.over == over]
+            matrix = self.get(over)
+            if len(same) > 1 and matrix is not None and matrix.nnz * self.num_classes >= MANY:
+                whole = reduce(Evidence.united, (evidence for _, evidence in same))
+                part = Propagated(over, whole)
+                table = self.get(part)
+                for i, evidence in same:
+                    left_out = whole.some(~np.isin(whole.keys, evidence.keys))
+                    nodes, codes = self.positions(asks[i][1]), codes_of(self.keys, left_out)
+                    mass, steps = np.asarray(table[nodes], np.float64), self._steps[part]
+                    out[i] = mass_without(matrix, mass, steps, nodes, codes)
+                continue
             for batch in pieces(len(same), 4 * self.probs.size) if len(same) > 1 else ():
                 tables = self._propagated(over, [evidence for _, evidence in same[batch]])
                 for (i, _), table in zip(same[batch], tables, strict=True):
@@ -355,7 +396,7 @@ class Inputs:
                 return self.get(Ridge(k, evidence, search)).left_out[rows]
             case Propagated(over, evidence) if once and self.large and part not in self._made:
                 return np.asarray(self._propagated(over, [evidence])[0][positions], np.float64)
-        seen_once = once and _evidence_of(part) is not None
+        seen_once = once and evidence_of(part) is not None
         if self._is_kept(part) and not seen_once:
             return np.asarray(self.get(part).take(positions, axis=0), np.float64)
         match part:
@@ -393,12 +434,11 @@ class Inputs:
     @calm
     def score(self, scorer: FittedScorer, nodes: Positions | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
-        # A part without weight need not be made.
-        parts = {
-            name: part
-            for name, part in scorer.parts.items()
-            if name == "own" or scorer.weights[name]
-        }
+        # A part without weight need not be made. The regression is the first: it needs most memory.
+        wanted = [
+            each for each in scorer.parts.items() if each[0] == "own" or scorer.weights[each[0]]
+        ]
+        parts = dict(sorted(wanted, key=lambda each: not isinstance(each[1], Regressed)))
         most = nodes is None or 2 * len(nodes) > self.num_nodes
         if nodes is None or (most and (len(parts) > 1 or self.large)):
             # Most rows are sooner combined and then taken than taken from each table.
@@ -431,6 +471,8 @@ class Inputs:
         if self.large:
             table.flags.writeable = False
             self._scored = scorer, table
+            for recipe in self.made(Averaged, Propagated, Regressed):  # as large, and read no more
+                del self._made[recipe]
         return table
 
 
@@ -446,33 +488,20 @@ def table_of(part: Part, probs: Array, keys: Keys) -> Array:
     raise TypeError(part)
 
 
+def codes_of(keys: Keys, evidence: Evidence) -> Array:
+    """The known label of each node with these keys, -1 where none is known."""
+    codes = np.full(len(keys), -1, np.int32)
+    positions, present = locate_keys(keys, evidence.keys)
+    codes[positions] = evidence.labels[present]
+    return codes
+
+
 def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
     """A table of nodes with these keys, the rows of known ones replaced by certainty; in place."""
     positions, present = locate_keys(keys, evidence.keys)
     table[positions] = 0
     table[positions, evidence.labels[present]] = 1
     return table
-
-
-def _score_of(recipe: Recipe) -> Score | None:
-    """The basic score that a table is made with, if any."""
-    while isinstance(recipe, (Mean, Averaged)):
-        recipe = recipe.of
-    return recipe.score if isinstance(recipe, Own) else None
-
-
-def _evidence_of(part: Part) -> Evidence | None:
-    """The labels that a table is made with, if any."""
-    while isinstance(part, Mean):
-        part = part.of
-    return part.evidence if isinstance(part, Beliefs) else None
-
-
-def _without(recipe: Any) -> Any:
-    """A recipe with its score left out, for keys that name the score otherwise."""
-    if isinstance(recipe, (Mean, Averaged)):
-        return replace(recipe, of=_without(recipe.of))
-    return replace(recipe, score=THR())
 
 
 def _warn_softened(table: Array) -> None:

@@ -10,13 +10,13 @@ All of them stand left of the wall: they take labels as `Evidence` alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
 import numpy as np
 
-from snaps.scores import Score
+from snaps.scores import THR, Score
 from snaps.scoring.evidence import Evidence, Keys
 
 Array = np.ndarray
@@ -134,6 +134,37 @@ class Averaged:
 
 
 Basis = Summary | Ridge | Averaged
+
+
+def score_of(recipe: object) -> Score | None:
+    """The basic score that a table is made with, if any."""
+    while isinstance(recipe, (Mean, Averaged)):
+        recipe = recipe.of
+    return recipe.score if isinstance(recipe, Own) else None
+
+
+def over_of(part: Part) -> Over | None:
+    """Whose rows a table is made of, if of neighbours."""
+    match part:
+        case Mean(over, _) | Propagated(over, _):
+            return over
+        case Regressed(k, _, _, search):
+            return Context(k, search)
+    return None
+
+
+def evidence_of(part: Part) -> Evidence | None:
+    """The labels that a table is made with, if any."""
+    while isinstance(part, Mean):
+        part = part.of
+    return part.evidence if isinstance(part, Beliefs) else None
+
+
+def without_score(recipe: Any) -> Any:
+    """A recipe with its score left out, for keys that name the score otherwise."""
+    if isinstance(recipe, (Mean, Averaged)):
+        return replace(recipe, of=without_score(recipe.of))
+    return replace(recipe, score=THR())
 
 
 # -- who makes tables, and who combines them -----------------------------------------------------

@@ -44,7 +44,7 @@ def solve(
     with single_products():
         table, gram = room((m, columns)), np.zeros((columns, columns))
         for some in blocks(m):
-            table[some] = block = rows(some)
+            table[some] = block = np.asarray(rows(some), np.float64)
             gram += block.T @ block
         (values, vectors), seen = np.linalg.eigh(gram), np.zeros((columns, num_classes))
         for some in blocks(m):
@@ -82,7 +82,7 @@ def blocks(count: int) -> Iterator[slice]:
 
 def guessed(table: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     """Rows times coefficients, block by block."""
-    out = room((len(table), coefficients.shape[1]))
+    out = room((len(table), coefficients.shape[1]), table.dtype)
     with single_products():
         for some in blocks(len(table)):
             out[some] = table[some] @ coefficients
@@ -106,6 +106,9 @@ class Surroundings(Protocol):
 
     def mean_of(self, table: np.ndarray, over: Over) -> np.ndarray:
         """The mean of a table over neighbours, for all nodes."""
+
+    def mean_at(self, table: np.ndarray, over: Over, places: np.ndarray) -> np.ndarray:
+        """The mean of a table over neighbours, at some places."""
 
     def mean_rows(
         self, over: Over, rows: Callable[[np.ndarray], np.ndarray], places: np.ndarray
@@ -137,7 +140,7 @@ def guess_everywhere(
 ) -> np.ndarray:
     """The model's guesses for all nodes; classes are averaged over hops, not features."""
     table, hops = inputs.get(Summary()), _hops(inputs, context)
-    out = room((inputs.num_nodes, inputs.num_classes))
+    out = room((inputs.num_nodes, inputs.num_classes), table.dtype)
     out[:] = 0
     with stage("regression"):
         for way, block in zip(hops, np.split(coefficients, len(hops)), strict=True):
@@ -166,8 +169,10 @@ def _reached(
     """Rows of a table averaged along a way, at some places; `linked` is its mean over links."""
     if not way:
         return table[places]
-    if linked is not None and way == [Links()]:
-        return linked[places]
+    if linked is not None and way[0] == Links():
+        return linked[places] if len(way) == 1 else inputs.mean_at(linked, way[0], places)
+    if len(way) == 1:
+        return inputs.mean_at(table, way[0], places)
     return inputs.mean_rows(
         way[0], lambda some: _reached(inputs, way[1:], table, some, linked), places
     )
