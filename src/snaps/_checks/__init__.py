@@ -450,22 +450,16 @@ def refuse_repeated(array: np.ndarray, rule: str) -> None:
         raise SnapsError(f"{rule}, got {plainly(repeated[0])} twice or more")
 
 
-def is_among(nodes: Positions, others: Positions) -> np.ndarray:
-    """Which positions are among others; neither is empty. As `np.isin`, which takes longer."""
-    marked = np.zeros(max(nodes.max(), others.max()) + 1, bool)
-    marked[others] = True
-    return marked[nodes]
-
-
 def check_disjoint(
     nodes: Positions, name: str, others: Positions, others_name: str, ids: Any = None
 ) -> None:
     """Two sets of nodes that must not share one; `ids` are the nodes' own names."""
     if not (len(nodes) and len(others)):
         return
-    shared = is_among(nodes, others)
-    if shared.any():
-        both = np.unique(nodes[shared])
+    marked = np.zeros(max(nodes.max(), others.max()) + 1, bool)  # np.isin takes longer
+    marked[others] = True
+    if marked[nodes].any():
+        both = np.unique(nodes[marked[nodes]])
         raise SnapsError(
             f"'{name}' must not share nodes with {others_name}, "
             f"got {both.size} in both (first: {_called(both[0], ids)})"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -330,14 +330,9 @@ class Inputs:
 
     def positions(self, keys: Keys) -> Positions:
         """Positions of the nodes with these keys, of those that the graph has."""
-        if self._numbered:
+        if not self.graph.named:  # keys are positions
             return keys[keys < np.uint64(self.num_nodes)].astype(np.int64)
         return locate_keys(self.keys, keys)[0]
-
-    @cached_property
-    def _numbered(self) -> bool:
-        """Whether the keys are the positions."""
-        return np.array_equal(self.keys, np.arange(self.num_nodes, dtype=np.uint64))
 
     def others(self, but: Keys, seed: int, count: int) -> Keys:
         """The keys of so many random nodes that are not among some, in ascending order."""
