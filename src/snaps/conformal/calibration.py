@@ -303,7 +303,7 @@ class Calibration:
         if floor is None or not poor.any():
             return
         sizes = np.bincount(codes, minlength=len(names))
-        shown = [f"{names[cell]} ({sizes[cell]})" for cell in np.flatnonzero(poor)]
+        shown = [f"{names[cell]} ({sizes[cell]})" for cell in np.flatnonzero(poor).tolist()]
         least, confidence = fewest_nodes(1 - floor), self.promise.confidence
         if confidence is not None:
             least = fewest_confident(1 - floor, confidence)
