@@ -903,7 +903,7 @@ def test_notes_speak_of_options(here, run):
 
 def test_notes_name_classes(capsys):
     """Scorers count classes; commands know what these are called."""
-    from snaps.cli._words import in_options, name_classes
+    from snaps.cli._help import in_options, name_classes
 
     text = "10% of them are of the class in column 1 of probs as the classifier sees it"
     name_classes(["red", "blue"])

@@ -25,7 +25,7 @@ from snaps import conformal, metrics
 from snaps._kernels import aggregation, scoring, splitting
 from snaps._runtime import randomness as _randomness
 from snaps._runtime.threads import limit_threads
-from snaps.predictor.roles import tuning_share
+from snaps.conformal.rank import tuning_share
 from tests.helpers import transcription as t
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.4, 0.5, 0.7]

@@ -15,7 +15,7 @@ import torch
 import snaps
 from snaps import metrics
 from snaps.io import writers
-from snaps.sets import check_output
+from snaps.io.files import check_output
 from tests.helpers import small
 from tests.helpers.small import CALIB, LABELS, PROBS, TEST
 from tests.test_scale import MEASURED, memory_of

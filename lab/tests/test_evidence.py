@@ -13,9 +13,9 @@ import scipy.sparse as sp
 
 import snaps
 from snaps._checks import check_alpha
+from snaps.conformal.rank import tuning_share
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
-from snaps.predictor.roles import tuning_share
 from snaps.splits import Plan, take_tuning
 from snaps_lab.reproduce import (
     ageing,

@@ -12,6 +12,7 @@ from snaps._checks import shown
 from snaps._checks.classes import class_code
 from snaps._tables import html_table
 from snaps.errors import SnapsError
+from snaps.io.files import check_metadata, check_output
 
 if TYPE_CHECKING:
     from snaps.sets import PredictionSets
@@ -161,7 +162,6 @@ class Decisions:
         1,"1",1,"pass"
         """
         from snaps.io.writers import write_sets
-        from snaps.sets import check_metadata, check_output
 
         kind = check_output(path)
         write_sets(self.sets, path, kind, check_metadata(metadata), {"decision": self.actions})

@@ -78,19 +78,10 @@ class DAPS(Estimator):
 
     Parameters
     ----------
-    alpha : float, or mapping from class to float
-    score : Score
     weight : float, "tune" or "minimum"
         mu, the weight of the linked nodes. "tune" and "minimum" try 0, 0.05, ..., 0.95 on the
         tuning nodes; see `SNAPS`.
-    seed : int
-    class_conditional : bool
-    class_floor : float, optional
-        A least coverage for every class with enough calibration nodes, next to 1 - alpha on
-        average; both are exact. Not with ``class_conditional``.
-    confidence : float, optional
-        Reach the coverage with this probability in the one draw of calibration nodes there is,
-        instead of on average over draws.
+    alpha, score, seed, class_conditional, class_floor, confidence : see `SNAPS`
 
     Attributes
     ----------
@@ -224,36 +215,17 @@ class Pooled(Estimator):
 
     Parameters
     ----------
-    alpha : float, or mapping from class to float
-        Miscoverage: sets contain the true label with probability at least 1 - alpha. With
-        ``class_conditional`` also a mapping from classes to such levels.
     score : Score
         Of the pooled probabilities. `THR` gives the smallest sets; `APS` sets whose size says
         more about how hard a node is.
     parts : "auto" or sequence of str
         Which evidence to use, among own, linked, two_hop, similar, context, propagated,
         propagated_context and regression; "auto" takes all that the data allows.
-    k : int
-        Number of similar nodes.
     tuning_evidence : bool
         Whether the labels of tuning nodes, which choose the weights, are also evidence about other
         nodes. The weights are then fitted with each label left out of its own node's evidence.
-    neighbours : "auto", "exact" or "approximate"
-        How similar nodes are searched for; "auto" is exact where that takes seconds.
-    recall : float
-        The share of similar nodes that an approximate search is to find.
-    candidates : int, optional
-        Search exactly among this many randomly sampled nodes.
-    seed : int
-        Fixes the draws of randomised scores and the choice of tuning nodes.
-    class_conditional : bool
-        One threshold per class, so that the guarantee holds within each class; the sets grow.
-    class_floor : float, optional
-        A least coverage for every class with enough calibration nodes, next to 1 - alpha on
-        average; both are exact. Not with ``class_conditional``.
-    confidence : float, optional
-        Reach the coverage with this probability in the one draw of calibration nodes there is,
-        instead of on average over draws.
+    alpha, k, neighbours, recall, candidates, seed, class_conditional, class_floor, \
+    confidence : see `SNAPS`
 
     Attributes
     ----------

@@ -106,26 +106,13 @@ class EmbeddedSNAPS(Estimator):
 
     Parameters
     ----------
-    alpha : float, or mapping from class to float
-        Miscoverage: sets contain the true label with probability at least 1 - alpha. With
-        ``class_conditional`` also a mapping from classes to such levels.
-    score : Score
-        The basic score S.
     k : int
         Number of similar items.
     eta : float or "tune"
         Their weight; tuned over 0, 0.05, ..., 1.
     weighting : "uniform" or "cosine"
         What each of them weighs within it.
-    seed : int
-    class_conditional : bool
-        One threshold a class, so that the guarantee holds within each class; the sets grow.
-    class_floor : float, optional
-        A least coverage for every class with enough calibration nodes, next to 1 - alpha on
-        average; both are exact. Not with ``class_conditional``.
-    confidence : float, optional
-        Reach the coverage with this probability in the one draw of calibration nodes there is,
-        instead of on average over draws.
+    alpha, score, seed, class_conditional, class_floor, confidence : see `snaps.SNAPS`
 
     Attributes
     ----------

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +13,6 @@ from snaps._checks import (
     check_flag,
     check_integer,
     check_nodes,
-    check_path,
     has,
     plainly,
     refuse_repeated,
@@ -28,12 +25,11 @@ from snaps._checks.named import align_nodes, names_of, row_ids
 from snaps._tables import html_table
 from snaps.errors import SnapsError, require
 from snaps.graph import MOST_NODES
-from snaps.io.files import check_writable
+from snaps.io.files import check_metadata, check_output, finished, new_axis
 
 if TYPE_CHECKING:
     from snaps.decisions import Decisions
 
-_FORMATS = (".parquet", ".csv", ".jsonl")
 _FEW = 6  # classes that are shown by name
 _ROWS = 10  # sets that a notebook shows
 
@@ -286,19 +282,14 @@ class PredictionSets:
         --------
         >>> figure = PredictionSets(np.array([[True, True], [False, True]])).plot("sizes.png")
         """
-        from snaps.io.files import new_figure, write_figure
-
         counts = np.bincount(self.sizes, minlength=2)
-        figure, axis = new_figure()
+        axis = new_axis()
         axis.bar(range(len(counts)), counts / max(len(self), 1), color="#0072B2")
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_xlabel("labels in a set")
         axis.set_ylabel("share of sets")
         size = f", mean size {self.sizes.mean():.2f}" if len(self) else ""
-        axis.set_title(f"{len(self):,} sets{size}", fontsize=11)
-        if path is not None:
-            write_figure(path, figure)
-        return figure
+        return finished(axis, f"{len(self):,} sets{size}", path)
 
     def to_pandas(self, *, wide: bool = False, p: Any = None) -> Any:
         """A DataFrame with columns id, labels (by name) and size.
@@ -433,38 +424,3 @@ def _texts(key: Any) -> list[str]:
         items = items.tolist()
     whole = isinstance(items, list) and all(isinstance(item, str) for item in items)
     return items if whole else []
-
-
-def check_output(path: str | os.PathLike[str], name: str = "path") -> str:
-    """The format that `PredictionSets.write` would write, if it can: a suffix, or - for stdout."""
-    place = check_path(path, name)
-    if str(place) == "-":
-        if sys.stdout is None:
-            raise SnapsError(f"'{name}' must not be -, for standard output is closed")
-        return "-"
-    suffix = place.suffix.lower()
-    if suffix not in _FORMATS:
-        raise SnapsError(
-            f"'{name}' must end in {', '.join(_FORMATS)}, or be - for standard output, "
-            f"got {shown(str(path))}"
-        )
-    check_writable(path)
-    return suffix
-
-
-def check_metadata(metadata: Any) -> dict[str, str]:
-    """Strings by strings that can be written; none by default."""
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, Mapping) or not all(
-        isinstance(text, str) for pair in metadata.items() for text in pair
-    ):
-        raise SnapsError(f"'metadata' must map strings to strings, got {shown(metadata)}")
-    for text in itertools.chain.from_iterable(metadata.items()):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:  # halves of characters
-            raise SnapsError(
-                f"'metadata' must be text that can be written, got {shown(text)}"
-            ) from error
-    return dict(metadata)

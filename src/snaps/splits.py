@@ -25,14 +25,14 @@ from snaps._checks.named import class_order
 from snaps._runtime.randomness import SPLIT_STREAM, TUNE_STREAM, hashes, key_states, smallest
 from snaps.conformal.calibration import Calibration, Promise, warn_few
 from snaps.conformal.chances import draw_uneven, effective_labels
-from snaps.conformal.rank import exact_rank, fewest_nodes
+from snaps.conformal.rank import exact_rank, fewest_nodes, tuning_share
 from snaps.conformal.selection import list_shares
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor.chances import check_chances, check_promise, uneven
 from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.predictor import Method, level_for, most_demanding
-from snaps.predictor.roles import Roles, tuning_share
+from snaps.predictor.roles import Roles
 from snaps.predictor.selection import label_evidence
 from snaps.scoring.evidence import Evidence, Labelled
 from snaps.scoring.local import Inputs
@@ -140,14 +140,15 @@ def evaluate_splits(
             )
         checked[name] = method_of(one)
     checked = {name: each.with_group_floor(group_floor, groups) for name, each in checked.items()}
-    for each in checked.values():
-        check_promise(chances, each.promise)
-    if chances is not None and (select is not None or accept is not None):
-        name = "select" if accept is None else "accept"
-        raise SnapsError(
-            f"'{name}' must be left out with chances, got {shown(select or accept)}: its lists "
-            "need calibration nodes that were drawn evenly"
-        )
+    if chances is not None:
+        for each in checked.values():
+            check_promise(each.promise)
+        if select is not None or accept is not None:
+            name = "select" if accept is None else "accept"
+            raise SnapsError(
+                f"'{name}' must be left out with chances, got {shown(select or accept)}: its lists "
+                "need calibration nodes that were drawn evenly"
+            )
     by_class = all(each.class_conditional for each in checked.values())
     try:
         levels = None

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import check_alpha
-from snaps.conformal.rank import enough
+from snaps.conformal.rank import enough, tuning_share
 from snaps.errors import SnapsWarning
 from snaps.estimators import methods
 from snaps.predictor.estimator import method_of
-from snaps.predictor.roles import tuning_share
 from snaps.splits import Plan, split_method
 from snaps_lab.reproduce import common, runner
 from snaps_lab.reproduce.common import Cells, Result, Track

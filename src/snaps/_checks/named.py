@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,9 +18,6 @@ import scipy.sparse as sp
 from snaps._checks import as_array, has, is_tensor, plainly, shown
 from snaps._checks.classes import check_classes, factorised
 from snaps.errors import SnapsError, warn
-
-if TYPE_CHECKING:
-    from snaps.graph import Graph
 
 ID = "id"
 _IDS = ("id", "ids", "node", "node_id", "nodeid")  # what a column of ids may be called
@@ -47,6 +44,17 @@ class Named:
         if complete and isinstance(self.value, np.ndarray):
             return self.value[order]
         return [None if row < 0 else self.value[row] for row in order.tolist()]
+
+
+class Nodes(Protocol):
+    """What names are matched to: a graph."""
+
+    @property
+    def ids(self) -> np.ndarray: ...
+    @property
+    def named(self) -> bool: ...
+    @property
+    def adjacency(self) -> Any: ...
 
 
 _UNNAMED = (np.ndarray, list, tuple)  # what carries no names
@@ -105,7 +113,7 @@ def _counts(names: Any) -> bool:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def align(value: Any, graph: Graph, name: str, *, partial: bool = False) -> Any:
+def align(value: Any, graph: Nodes, name: str, *, partial: bool = False) -> Any:
     """A value with a row per node, or per some if `partial`, in the order of the graph.
 
     What carries no names is returned as it is.
@@ -138,7 +146,7 @@ def of_sets(value: Any, ids: np.ndarray, nodes: np.ndarray, name: str) -> tuple[
     return (named.value, nodes) if order is None else (named.take(order), np.arange(len(ids)))
 
 
-def align_mask(nodes: Any, graph: Graph, name: str) -> Any:
+def align_mask(nodes: Any, graph: Nodes, name: str) -> Any:
     """Nodes that a user names; see `align_nodes`."""
     return align_nodes(nodes, graph.ids, name, _is_anchored(graph))
 
@@ -180,7 +188,7 @@ def _may_be_ids(values: np.ndarray, ids: np.ndarray) -> bool:
     return not _counts(_numbers(ids)) and bool(np.isin(values.astype(str), ids).any())
 
 
-def _is_anchored(graph: Graph) -> bool:
+def _is_anchored(graph: Nodes) -> bool:
     """Whether the nodes' numbers mean anything but the order of the rows."""
     return graph.named or graph.adjacency.nnz > 0
 
@@ -406,7 +414,7 @@ def _without_prefix(texts: list[str]) -> list[str]:
 # -- both ------------------------------------------------------------------------------------------
 
 
-def align_table(probs: Any, graph: Graph | None, classes: Any) -> Any:
+def align_table(probs: Any, graph: Nodes | None, classes: Any) -> Any:
     """Probabilities with rows in the order of the graph and columns in that of the classes."""
     named = names_of(probs)
     if named is None:

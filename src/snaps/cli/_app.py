@@ -18,15 +18,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from snaps.cli import interrupted
-from snaps.cli._help import Command
-from snaps.cli._words import in_options
-from snaps.cli.calibrate import calibrate
+from snaps.cli._help import Command, in_options
 from snaps.cli.check import check
 from snaps.cli.datasets import app as datasets_app
 from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
 from snaps.cli.labels import draw, label, plan, watch
-from snaps.cli.predict import predict
+from snaps.cli.predict import calibrate, predict
 from snaps.cli.report import report
 from snaps.cli.select import accept, select
 from snaps.errors import SnapsError, SnapsWarning

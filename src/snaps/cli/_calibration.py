@@ -15,13 +15,14 @@ from snaps._checks import shown
 from snaps._checks.named import named_columns
 from snaps._runtime import progress as _progress
 from snaps._runtime.memory import passed, place_tables
+from snaps.cli._help import name_classes
 from snaps.cli._options import FolderOptions, MethodOptions, SavedOptions, given_options
 from snaps.cli._resources import place_for_tables, shape_of
 from snaps.cli._show import status
-from snaps.cli._words import name_classes
 from snaps.drawing import check_drawn, missing_ids, read_numbers
 from snaps.errors import SnapsError
 from snaps.folder import Folder, check_agreement, read_files
+from snaps.io.files import check_apart, check_writable
 from snaps.io.folders import GraphFiles, digests, folder_files, open_folder
 from snaps.predictor.estimator import method_of
 from snaps.predictor.loading import load
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
     from snaps.predictor.estimator import Estimator
 
 EDGES = "edges"  # instead of a column of chances
+
+
+def check_outputs(written: Mapping[str, Any], source: FolderOptions, *others: Path | None) -> None:
+    """Before any work, refuse outputs, by option, that cannot be written or are inputs."""
+    files = {name: path for name, path in written.items() if path not in (None, "-")}
+    for path in files.values():
+        check_writable(path)
+    check_apart(files, [*folder_files(source.folder), *filter(None, others)])
 
 
 def calibrated(
@@ -167,10 +176,9 @@ def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
 
     With chances those without a role: training nodes had no chance to be drawn.
     """
-    if estimator.effective_labels_ is not None and not data.nodes("test").size:
+    if data.nodes("test").size or estimator.effective_labels_ is not None:
         return _to_predict(data)
-    used = estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_
-    return free_nodes(data, *used)
+    return free_nodes(data, estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_)
 
 
 def free_nodes(data: Folder, *used: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from snaps._checks import plainly
 from snaps._version import __version__
-from snaps.cli._words import in_options
+from snaps.cli._help import in_options
 from snaps.conformal.chances import UNEVEN
 from snaps.conformal.coverage import far_below
 
@@ -59,10 +59,10 @@ def describe(estimator: Estimator, inputs: Mapping[str, str]) -> dict[str, Any]:
         "weights": estimator.part_weights_,
         "neighbours": estimator.neighbours_,
         "threshold": np.asarray(estimator.threshold_).tolist() if labels is None else None,
-        "calibration_nodes": len(estimator.calib_nodes_),
+        "calibration_nodes": len(estimator.calib_ids_),
         **({"missing_labels": missing} if (missing := estimator.missing_labels_) else {}),
         **({} if labels is None else {"effective_labels": labels}),
-        "tuning_nodes": len(estimator.tune_nodes_),
+        "tuning_nodes": len(estimator.tune_ids_),
         "classes": estimator.classes_.tolist(),
         **provenance(inputs),
     }
@@ -214,23 +214,28 @@ def _coverage(summary: dict[str, Any]) -> list[str]:
             "--class-floor promises every class a least coverage, --class-conditional gives each "
             "a threshold of its own"
         )
-    known = {k: v for k, v in (summary["group_coverage"] or {}).items() if v is not None}
-    if known:
-        worst = sorted(known.items(), key=lambda item: item[1])[:8]
-        listed = ", ".join(f"{name} {value:.4f}" for name, value in worst)
-        more = f", and {len(known) - 8} more" if len(known) > 8 else ""
-        lines.append(f"coverage by group, lowest first: {listed}{more}")
+    if summary["group_coverage"]:
+        lines += _lowest("group", summary["group_coverage"])
     if promised := summary.get("class_promise"):
-        known = {k: v for k, v in summary["class_coverage"].items() if v is not None}
-        worst = sorted(known.items(), key=lambda item: item[1])[:8]
-        listed = ", ".join(
-            f"{name} {value:.4f}"
-            + (f" (promised {promised[name]:g})" if promised[name] else " (no promise)")
-            for name, value in worst
-        )
-        more = f", and {len(known) - 8} more" if len(known) > 8 else ""
-        lines.append(f"coverage by class, lowest first: {listed}{more}")
+        lines += _lowest("class", summary["class_coverage"], promised)
     return lines
+
+
+def _lowest(
+    what: str, coverages: dict[Any, float | None], promised: dict[Any, Any] | None = None
+) -> Iterator[str]:
+    """The lowest coverages of classes or groups in a line, if there are any."""
+    known = {name: value for name, value in coverages.items() if value is not None}
+    if not known:
+        return
+    texts = []
+    for name, value in sorted(known.items(), key=lambda item: item[1])[:8]:
+        texts.append(f"{name} {value:.4f}")
+        if promised is not None:
+            least = promised[name]
+            texts[-1] += f" (promised {least:g})" if least else " (no promise)"
+    texts += [f"and {len(known) - 8} more"] if len(known) > 8 else []
+    yield f"coverage by {what}, lowest first: {', '.join(texts)}"
 
 
 def _costs(summary: dict[str, Any]) -> str:

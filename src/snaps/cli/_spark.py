@@ -17,9 +17,8 @@ from snaps.cli._options import FolderOptions, MethodOptions
 from snaps.cli._show import print_prediction, provenance, rates
 from snaps.drawing import check_drawn
 from snaps.errors import SnapsError
-from snaps.io.files import check_apart
+from snaps.io.files import check_apart, check_output
 from snaps.io.folders import CSV_FILES, check_folder, folder_files, open_folder
-from snaps.sets import check_output
 from snaps.spark import predict_sets
 from snaps.spark._output import is_output, set_sizes, staged
 from snaps.spark._session import address, read_frames, session

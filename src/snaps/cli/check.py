@@ -27,8 +27,8 @@ def check(
     if 'snaps predict' would stop.
     """
     from snaps.cli._calibration import asked_estimator, class_names, read
+    from snaps.cli._help import in_options, name_classes
     from snaps.cli._show import provenance
-    from snaps.cli._words import in_options, name_classes
     from snaps.errors import SnapsError, SnapsWarning
     from snaps.predictor.estimator import method_of
 

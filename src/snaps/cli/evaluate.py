@@ -147,9 +147,9 @@ def _advice(
     """
     from snaps._checks import check_alpha
     from snaps.advisor import advise
-    from snaps.conformal.rank import fewest_nodes
+    from snaps.conformal.rank import fewest_nodes, tuning_share
     from snaps.errors import SnapsError
-    from snaps.predictor.roles import choose_tuning, tuning_share
+    from snaps.predictor.roles import choose_tuning
 
     tune, known = data.tuning_and_known()
     if tune is None:

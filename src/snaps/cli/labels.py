@@ -150,19 +150,17 @@ def watch(
     probability at most --alarm, however often you look. What was counted is kept in --state; after
     a new calibration begin with a new one.
     """
+    from snaps.cli._calibration import check_outputs
     from snaps.drawing import read_labels
     from snaps.errors import SnapsError
-    from snaps.io.files import check_apart, check_picture, check_writable
-    from snaps.io.folders import folder_files
+    from snaps.io.files import check_picture
     from snaps.predictor.loading import load
 
     state = state or model.with_name(f"{model.name}.watch.json")
     written: dict[str, Any] = {"--state": state} | ({} if plot is None else {"--plot": plot})
     if plot is not None:
         check_picture(plot, "--plot")
-    for path in written.values():
-        check_writable(path)
-    check_apart(written, [*folder_files(source.folder), model, labels])
+    check_outputs(written, source, model, labels)
     estimator = load(model)
     if estimator.effective_labels_ is not None:
         raise SnapsError(
@@ -186,7 +184,7 @@ def watch(
 def _score(estimator: Estimator, source: FolderOptions, options: dict[str, Any]) -> Any:
     """The graph of a folder, on which a saved estimator goes on; no node joins it."""
     from snaps.cli._calibration import class_names, read
-    from snaps.cli._words import name_classes
+    from snaps.cli._help import name_classes
 
     data, _ = read(source)
     name_classes(estimator.classes_)

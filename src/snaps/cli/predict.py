@@ -1,4 +1,4 @@
-"""`snaps predict`: prediction sets for the nodes of a graph folder."""
+"""`snaps predict`: sets of a graph folder; `snaps calibrate`: what sets need, for later."""
 
 from __future__ import annotations
 
@@ -109,24 +109,15 @@ def predict(
         raise typer.BadParameter("it goes with --engine spark", param_hint="--master")
     from snaps._runtime.memory import is_placed, placed
     from snaps._runtime.progress import recorded, stage
-    from snaps.cli._calibration import asked_nodes, calibrated, class_of
+    from snaps.cli._calibration import asked_nodes, calibrated, check_outputs, class_of
     from snaps.cli._resources import peak_memory, read_size, shown_size
     from snaps.cli._show import describe, print_prediction, summarise
     from snaps.errors import warn
-    from snaps.io.files import check_apart, check_writable
-    from snaps.io.folders import folder_files
-    from snaps.sets import check_output
+    from snaps.io.files import check_output
 
-    # Before the work is done, not after.
     check_output(out, "--out")
     actions = _read_actions(decide, otherwise)
-    if save is not None:
-        check_writable(save)
-    written: dict[str, Any] = {"--out": None if out == "-" else out, "--save": save}
-    check_apart(
-        {name: path for name, path in written.items() if path is not None},
-        [*folder_files(source.folder), *filter(None, [saved.using])],
-    )
+    check_outputs({"--out": out, "--save": save}, source, saved.using)
     limit = None if memory is None else read_size(memory, "--memory")
     began = time.perf_counter()
     with recorded() as seconds, placed():
@@ -155,6 +146,33 @@ def predict(
     summary = {"out": out} | ({} if save is None else {"saved": str(save)}) | summary
     summary["seconds"] = {**seconds, "total": time.perf_counter() - began}
     print_prediction({**summary, "peak_memory": peak}, as_json)
+
+
+@with_options
+def calibrate(
+    out: Annotated[Path, option("File for the calibrated predictor.", value="file")],
+    source: FolderOptions,
+    how: MethodOptions,
+    data: Annotated[
+        bool, option("Keep graph and probabilities in the file, too.", "--data")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Calibrate on a graph folder, and save the result for later.
+
+    Roles and methods are as for 'snaps predict', which goes on with the file by --with. The file
+    holds parameters, and the ids and labels of the calibration, tuning and known nodes. Later they
+    are matched by id in a folder that may have grown, and the threshold is set again there.
+    """
+    from snaps.cli._calibration import calibrated, check_outputs
+    from snaps.cli._show import describe, print_calibration
+    from snaps.io.files import check_named
+
+    check_named(out)
+    check_outputs({"--out": out}, source)
+    estimator, _, inputs = calibrated(source, how, SavedOptions())
+    estimator.save(out, data=data)
+    print_calibration({"out": str(out), **describe(estimator, inputs)}, as_json)
 
 
 def _read_actions(decide: str | None, otherwise: str | None) -> dict[str, str]:

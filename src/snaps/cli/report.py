@@ -6,13 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from snaps.cli._help import option
-from snaps.cli._options import (
-    AsJson,
-    FolderOptions,
-    MethodOptions,
-    SavedOptions,
-    with_options,
-)
+from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
 
 if TYPE_CHECKING:
     from snaps.conformal.watching import Watch
@@ -41,14 +35,13 @@ def report(
     """
     import numpy as np
 
-    from snaps.cli._calibration import asked_nodes, calibrated, named_nodes
+    from snaps.cli._calibration import asked_nodes, calibrated, check_outputs, named_nodes
     from snaps.cli._show import describe, print_calibration, status
-    from snaps.io.files import check_apart, check_named, check_page, check_writable
+    from snaps.io.files import check_named, check_page
     from snaps.io.folders import folder_files
 
     check_named(out)
-    check_writable(out)  # before the work is done, not after
-    check_apart({"--out": out}, [*folder_files(source.folder), *filter(None, [saved.using])])
+    check_outputs({"--out": out}, source, saved.using)
     check_page(out, "--out")
     estimator, data, inputs = calibrated(source, how, saved)
     used = np.concatenate([data.nodes("train", "valid"), estimator.known_nodes_])

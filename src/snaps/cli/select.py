@@ -8,13 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from snaps.cli._help import option
-from snaps.cli._options import (
-    AsJson,
-    FolderOptions,
-    MethodOptions,
-    SavedOptions,
-    with_options,
-)
+from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
 
 if TYPE_CHECKING:
     from snaps.predictor.selection import Selection
@@ -98,13 +92,11 @@ def _write_list(
     """Calibrate, write the list, and print what is promised of it."""
     import numpy as np
 
-    from snaps.cli._calibration import asked_nodes, calibrated
+    from snaps.cli._calibration import asked_nodes, calibrated, check_outputs
     from snaps.cli._show import describe, finite, print_estimator, remark
     from snaps.drawing import drawn_with
     from snaps.errors import SnapsError
-    from snaps.io.files import check_apart
-    from snaps.io.folders import folder_files
-    from snaps.sets import check_output
+    from snaps.io.files import check_output
 
     chances = how.chances or drawn_with(source.folder)
     if chances is not None:
@@ -112,9 +104,8 @@ def _write_list(
             f"lists must have calibration nodes that were drawn evenly, got chances: {chances}"
         )
     named = {"--label": [asked["label"]]} if "label" in asked else {}
-    check_output(out, "--out")  # before the work is done, not after
-    files = [*folder_files(source.folder), *filter(None, [saved.using])]
-    check_apart({} if out == "-" else {"--out": out}, files)
+    check_output(out, "--out")
+    check_outputs({"--out": out}, source, saved.using)
     estimator, data, inputs = calibrated(source, how, saved, named=named)
     # Labels of train and valid nodes are known, and the classifier has seen them.
     nodes = np.setdiff1d(asked_nodes(data, estimator), data.nodes("train", "valid"))

@@ -18,12 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha
+from snaps._checks import check_alpha, plainly
 from snaps.conformal.chances import tail_sums, weighted_limits, weighted_p_values
-from snaps.conformal.coverage import confident_rank, fewest_confident
+from snaps.conformal.coverage import confident_rank, far_below, fewest_confident
 from snaps.conformal.floors import Floor, beyond_floors, floor_limits, floor_p_values
 from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.errors import warn
+
+# A class is reported as weak if so many tuning nodes show a coverage that far below 1 - alpha,
+# which chance alone gives with at most this probability.
+WEAK_NODES, WEAK_GAP, WEAK_CHANCE = 20, 0.2, 1e-4
 
 # A miscoverage level, or one per class.
 Level = float | Fraction | tuple[Fraction, ...]
@@ -286,6 +290,27 @@ class Calibration:
                     names += [str(classes[y])] if self.by_class else []
                     own[" ".join(names)] = int(sizes[group, y])
             warn_few(own, sizes.size, self.kind, level, least, promise.confidence, self.missing)
+
+    def warn_weak(
+        self, alpha: Fraction, scores: np.ndarray, labels: np.ndarray, classes: np.ndarray
+    ) -> None:
+        """Say which class is covered worst, if one threshold covers it far below the others.
+
+        `scores` and `labels` are those of tuning nodes.
+        """
+        if self.per_class or self.by_group or self.odds is not None:
+            return
+        counts = np.bincount(labels, minlength=len(classes))
+        hits = np.bincount(labels, weights=scores <= self.threshold(alpha), minlength=len(classes))
+        coverage = hits / np.maximum(counts, 1)
+        judged = np.where(counts >= WEAK_NODES, counts, 0)
+        weakest = far_below(coverage, judged, len(self), alpha, chance=WEAK_CHANCE, gap=WEAK_GAP)
+        if weakest is not None:
+            warn(
+                f"class {plainly(classes[weakest])} is covered {coverage[weakest]:.2f} on "
+                f"{counts[weakest]} tuning nodes, far below {float(1 - alpha):g}: "
+                "class_conditional=True (--class-conditional) gives each class its own threshold"
+            )
 
     def floor_of(self, kind: str) -> tuple[Fraction | None, np.ndarray]:
         """The floor for each "class" or "group", and which of them have too few nodes for it."""

@@ -14,6 +14,7 @@ from snaps._tables import html_table
 from snaps.conformal.coverage import MOST, coverage_interval
 from snaps.conformal.rank import exact_rank, fewest_nodes
 from snaps.errors import SnapsError
+from snaps.io.files import finished, new_axis
 
 MOST_LABELS = 200_000  # a plan for more is refused
 _SHOWN = (50, 100, 200, 500, 1000, 2000, 5000, 10_000)  # rows of the table, next to the answer
@@ -137,13 +138,11 @@ class Plan:
         >>> import snaps
         >>> figure = snaps.plan(0.1, within=0.03).plot("plan.png")
         """
-        from snaps.io.files import new_figure, write_figure
-
         alpha = check_alpha(self.alpha)
         least, most = fewest_nodes(alpha), max(4 * self.labels, 2000)
         counts = np.unique(np.geomspace(least, most, 40).astype(int))
         bounds = np.array([_interval(int(n), self.nodes, alpha, self.confidence) for n in counts])
-        figure, axis = new_figure()
+        axis = new_axis()
         axis.fill_between(counts, *bounds.T, color="#56B4E9", alpha=0.5, linewidth=0)
         for shift in (-self.within, 0, self.within):
             line = "-" if shift == 0 else "--"
@@ -152,12 +151,8 @@ class Plan:
         axis.set_xscale("log")
         axis.set_xlabel("calibration labels")
         axis.set_ylabel(f"coverage, with probability {self.confidence:g}")
-        axis.set_title(
-            f"{self.labels:,} labels: within {self.within:g} of {1 - self.alpha:g}", fontsize=11
-        )
-        if path is not None:
-            write_figure(path, figure)
-        return figure
+        title = f"{self.labels:,} labels: within {self.within:g} of {1 - self.alpha:g}"
+        return finished(axis, title, path)
 
 
 def plan(

@@ -1,4 +1,7 @@
-"""The exact conformal quantile, as a rank among calibration scores. Both layers use it."""
+"""What follows from the number of labels and alpha alone: ranks, and how many labels to tune on.
+
+The exact conformal quantile is a rank among calibration scores. Both layers use it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ import math
 from fractions import Fraction
 
 from snaps._checks import check_alpha, check_integer
+
+# Chosen on CoraML, PubMed and Photo: `snaps reproduce budgets`.
+MOST_TUNING_NODES = 500
+# Times 1 / alpha: at least so many labels calibrate if any tune, and so many are halved.
+FEWEST_CALIBRATING, MANY_LABELS = 4, 25
 
 
 def conformal_rank(n: int, alpha: float | Fraction) -> int:
@@ -41,3 +49,23 @@ def fewest_nodes(alpha: float | Fraction) -> int:
 def enough(n: int, alpha: Fraction) -> bool:
     """Whether n nodes give a finite threshold."""
     return n > 0 and exact_rank(n, alpha) <= n
+
+
+def tuning_share(n: int, alpha: Fraction) -> int:
+    """How many of n labels to tune on; all others calibrate. Depends on n and alpha alone.
+
+    m calibration nodes cover (m + 1 - floor(alpha (m + 1))) / (m + 1) on average, which with few of
+    them is far above 1 - alpha, unless m + 1 is a multiple of 1 / alpha. Of half to four fifths of
+    the labels, the number with the least coverage calibrates, the smallest of equals; it is at
+    least 4 / alpha - 1, and the others are enough to tune on. Where there is no such number,
+    nothing is tuned. Many labels are halved, but at most 500 tune.
+    """
+    least = math.ceil(FEWEST_CALIBRATING / alpha) - 1
+    most = min(4 * n // 5, n - fewest_nodes(alpha))
+    if most < least:
+        return 0
+    share = min(MOST_TUNING_NODES, n // 2)
+    if alpha * n < MANY_LABELS:
+        calibrating = range(max(least, n - share), max(most, n - share) + 1)
+        share = n - min(calibrating, key=lambda m: Fraction(exact_rank(m, alpha), m + 1))
+    return share if enough(share, alpha) else 0

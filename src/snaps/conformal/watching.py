@@ -33,7 +33,7 @@ import numpy as np
 from snaps._checks import check_alpha, check_integer, shown
 from snaps._tables import html_lines
 from snaps.errors import SnapsError
-from snaps.io.files import new_figure, read_json, write_figure, write_json
+from snaps.io.files import finished, new_axis, read_json, write_json
 
 FORMAT, VERSION = "snaps-watch", 1
 _NEXT = (
@@ -253,7 +253,7 @@ class Watch:
         --------
         >>> figure = Watch.start(n=99, rank=90).count([1, 2], [True, False]).plot("watch.png")
         """
-        figure, axis = new_figure()
+        axis = new_axis()
         steps = np.arange(len(self) + 1)
         axis.plot(steps, np.maximum([1, *self.wealth], 1e-6), color="#0072B2")
         axis.axhline(1 / self.alarm, color="#D55E00", linestyle="--", linewidth=1)
@@ -266,10 +266,7 @@ class Watch:
         axis.set_xlabel("audited labels")
         axis.set_ylabel("wealth")
         title = "No alarm" if self.first_alarm is None else f"Alarm at label {self.first_alarm}"
-        axis.set_title(f"{title}; {1 / self.alarm:.3g} is an alarm", fontsize=11)
-        if path is not None:
-            write_figure(path, figure)
-        return figure
+        return finished(axis, f"{title}; {1 / self.alarm:.3g} is an alarm", path)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, ready for JSON.

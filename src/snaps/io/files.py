@@ -7,10 +7,12 @@ import math
 import os
 import secrets
 import shutil
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -39,6 +41,41 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
             f"got {len(os.fsencode(target.name))}"
         )
     return target
+
+
+def check_output(path: str | os.PathLike[str], name: str = "path") -> str:
+    """The format that `PredictionSets.write` would write, if it can: a suffix, or - for stdout."""
+    place = check_path(path, name)
+    if str(place) == "-":
+        if sys.stdout is None:
+            raise SnapsError(f"'{name}' must not be -, for standard output is closed")
+        return "-"
+    suffix = place.suffix.lower()
+    if suffix not in FORMATS:
+        raise SnapsError(
+            f"'{name}' must end in {', '.join(FORMATS)}, or be - for standard output, "
+            f"got {shown(str(path))}"
+        )
+    check_writable(path)
+    return suffix
+
+
+def check_metadata(metadata: Any) -> dict[str, str]:
+    """Strings by strings that can be written; none by default."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping) or not all(
+        isinstance(text, str) for pair in metadata.items() for text in pair
+    ):
+        raise SnapsError(f"'metadata' must map strings to strings, got {shown(metadata)}")
+    for text in chain.from_iterable(metadata.items()):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # halves of characters
+            raise SnapsError(
+                f"'metadata' must be text that can be written, got {shown(text)}"
+            ) from error
+    return dict(metadata)
 
 
 def check_page(path: str | os.PathLike[str], name: str) -> None:
@@ -188,10 +225,11 @@ def _mode(path: Path) -> int:
 # -- pictures and JSON ---------------------------------------------------------------------------
 
 PICTURES = (".png", ".svg", ".pdf")
+FORMATS = (".parquet", ".csv", ".jsonl")  # of sets and lists
 
 
-def new_figure(height: float = 3.6) -> tuple[Any, Any]:
-    """A matplotlib figure with one axis, drawn without a screen."""
+def new_axis(height: float = 3.6) -> Any:
+    """The one axis of a matplotlib figure, drawn without a screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -199,7 +237,7 @@ def new_figure(height: float = 3.6) -> tuple[Any, Any]:
     FigureCanvasAgg(figure)
     axis = figure.subplots()
     axis.spines[["top", "right"]].set_visible(False)
-    return figure, axis
+    return axis
 
 
 def check_picture(path: str | os.PathLike[str], name: str = "path") -> str:
@@ -210,11 +248,14 @@ def check_picture(path: str | os.PathLike[str], name: str = "path") -> str:
     return suffix
 
 
-def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
-    """Write a figure, whole or not at all."""
-    kind = check_picture(path)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=150, format=kind[1:])
+def finished(axis: Any, title: str, path: str | os.PathLike[str] | None) -> Any:
+    """The figure of an axis, with a title; if there is a path, written whole or not at all."""
+    axis.set_title(title, fontsize=11)
+    if path is not None:
+        kind = check_picture(path)
+        with atomic_path(path) as temporary:
+            axis.figure.savefig(temporary, dpi=150, format=kind[1:])
+    return axis.figure
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

@@ -18,23 +18,19 @@ from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 
 
-def check_promise(chances: Any, promise: Promise, missing: Any = 0) -> None:
-    """Refuse what holds only for nodes that were drawn with equal chances."""
-    if chances is None:
-        return
+def check_promise(promise: Promise, missing: Any = 0) -> None:
+    """Where chances are given, refuse what holds only for nodes drawn with equal ones."""
     for name, value in (asdict(promise) | {"missing_labels": missing or None}).items():
         if value is not None:
             raise SnapsError(f"'{name}' must be left out with chances, got {float(value):g}")
 
 
-def read_odds(chances: Any, graph: Graph, drawn: np.ndarray) -> np.ndarray | None:
+def read_odds(chances: Any, graph: Graph, drawn: np.ndarray) -> np.ndarray:
     """The odds (1 - chance) / chance of every node; those `drawn` must have had a chance.
 
     Nodes that are neither drawn nor predicted need none: nan, or infinite for a chance of 0. Drawn
     by edges, a node has odds of 1 / degree, up to a factor.
     """
-    if chances is None:
-        return None
     if isinstance(chances, str):
         if chances != "edges":
             raise SnapsError(f"'chances' must be one number per node or 'edges', got {chances!r}")
@@ -81,10 +77,8 @@ def check_chances(odds: np.ndarray, graph: Graph, positions: np.ndarray, name: s
         raise _no_chance(rule, 1 / (1 + odds), bad, graph)
 
 
-def uneven(odds: np.ndarray | None, drawn: np.ndarray) -> bool:
+def uneven(odds: np.ndarray, drawn: np.ndarray) -> bool:
     """Whether the chances of nodes that were drawn, or could be, differ at all."""
-    if odds is None:
-        return False
     possible = odds[(odds > 0) & (odds < math.inf)]
     return len(np.unique(np.concatenate([odds[drawn], possible]))) > 1
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from snaps import metrics
-from snaps._checks import check_alpha, check_disjoint, check_known, plainly, shown
+from snaps._checks import check_alpha, check_known, plainly, shown
 from snaps._tables import html_table
 from snaps.conformal.calibration import Promise
 from snaps.conformal.chances import UNEVEN
 from snaps.conformal.coverage import rank_interval
 from snaps.conformal.watching import Watch
 from snaps.errors import SnapsError
+from snaps.io.files import finished, new_axis
 from snaps.predictor.predictor import Predictor
 from snaps.predictor.roles import read_labels
 from snaps.predictor.slices import find_slices, slab_summary, weakest_slice
@@ -97,14 +98,12 @@ class Evaluation(dict[str, Any]):
         >>> cp = snaps.SplitConformal(0.1).calibrate(None, probs, labels, np.arange(0, 200, 2))
         >>> figure = cp.evaluate(labels).plot("coverage.png")
         """
-        from snaps.io.files import new_figure, write_figure
-
         coverages = {"all nodes": self["coverage"]}
         for what in ("class", "group"):
             known = (self[f"{what}_coverage"] or {}).items()
             named = {f"{what} {name}": value for name, value in known if value is not None}
             coverages |= dict(sorted(named.items(), key=lambda item: item[1])[:_PLOTTED])
-        figure, axis = new_figure(max(1.6, 0.24 * len(coverages) + 1))
+        axis = new_axis(max(1.6, 0.24 * len(coverages) + 1))
         if self["coverage_interval"] is not None:
             axis.axvspan(*self["coverage_interval"], color="#56B4E9", alpha=0.3, linewidth=0)
         places = np.arange(len(coverages))
@@ -113,10 +112,7 @@ class Evaluation(dict[str, Any]):
         axis.invert_yaxis()
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
         axis.set_xlabel("coverage")
-        axis.set_title(f"Coverage of {self['n']:,} nodes", fontsize=11)
-        if path is not None:
-            write_figure(path, figure)
-        return figure
+        return finished(axis, f"Coverage of {self['n']:,} nodes", path)
 
 
 def _verdict(evaluation: Evaluation) -> str:
@@ -196,9 +192,8 @@ def evaluate(
     if wanted.size == 0:
         raise SnapsError("'nodes' must hold at least one labelled node, got none")
     check_known(codes, wanted, "nodes", inputs.graph.ids)
-    for whose, keys in predictor.used():
-        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
-    return compare_with_truth(predictor, predictor.sets(wanted, empty=empty), codes[wanted])
+    predictor.refuse_used(wanted)
+    return compare_with_truth(predictor, predictor.sets_of(wanted, empty=empty), codes[wanted])
 
 
 def compare_with_truth(predictor: Predictor, sets: PredictionSets, truth: np.ndarray) -> Evaluation:
@@ -277,8 +272,7 @@ def watch(
     codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
     wanted = predictor.wanted(nodes)
     check_known(codes, wanted, "nodes", inputs.graph.ids)
-    for whose, keys in predictor.used():
-        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    predictor.refuse_used(wanted)
     if wanted.size == 0:
         return before
     sets = predictor.sets_at(wanted)

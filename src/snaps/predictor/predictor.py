@@ -29,7 +29,6 @@ from snaps._runtime.randomness import SMOOTH_STREAM, hashes, locate_keys, unifor
 from snaps._version import __version__
 from snaps.conformal.calibration import Calibration, Level, Promise
 from snaps.conformal.chances import effective_labels
-from snaps.conformal.coverage import far_below
 from snaps.errors import NotCalibratedError, SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor.chances import check_chances, check_promise, uneven, warn_full
@@ -40,10 +39,6 @@ from snaps.scoring.local import Inputs
 from snaps.scoring.parts import Context, FittedScorer, Scorer, Similar
 from snaps.sets import PredictionSets, SetPromise, trusted_sets
 from snaps.similarity import SimilarityGraph
-
-# A class is reported as weak if so many tuning nodes show a coverage that far below 1 - alpha,
-# which chance alone gives with at most this probability.
-WEAK_NODES, WEAK_GAP, WEAK_CHANCE = 20, 0.2, 1e-4
 
 
 @dataclass(frozen=True)
@@ -132,7 +127,8 @@ class Method:
         """From what users pass to `SNAPS.calibrate`; `roles` go to `Roles.read`."""
         method = self.with_group_floor(group_floor, roles.get("groups"))
         promise, missing = method.promise, roles.get("missing_labels", 0)
-        check_promise(roles.get("chances"), promise, missing)
+        if roles.get("chances") is not None:
+            check_promise(promise, missing)
         if missing and (promise.class_floor is not None or promise.group_floor is not None):
             raise SnapsError(
                 "'missing_labels' must be 0 with class_floor or group_floor, "
@@ -155,10 +151,13 @@ class Method:
         if fitted is None:
             self.warn_missing(inputs.has)
             (fitted,) = self.scorer.fit(inputs, roles.tuning, roles.known, [self.alpha])
+        level = level_for(self.level, roles.classes)
         positions = inputs.positions(roles.calib.keys)
         scores = inputs.score(fitted, positions)[np.arange(len(positions)), roles.calib.labels]
         scores.flags.writeable = False
-        odds = roles.odds[positions] if uneven(roles.odds, positions) else None  # type: ignore[index]
+        odds = None
+        if roles.odds is not None and uneven(roles.odds, positions):
+            odds = roles.odds[positions]
         calibration = Calibration(
             scores,
             roles.calib.labels,
@@ -170,11 +169,10 @@ class Method:
             roles.missing,
             odds,
         )
-        level = level_for(self.level, roles.classes)
         calibration.warn_few(level, roles.classes, roles.groups.names)
-        one_threshold = not (calibration.per_class or calibration.by_group) and odds is None
-        if not kept and one_threshold and fitted.tuning_scores is not None:
-            _warn_weak_class(calibration, fitted.tuning_scores, roles, self.alpha)
+        if not kept and fitted.tuning_scores is not None:
+            labels = roles.tuning.labels
+            calibration.warn_weak(self.alpha, fitted.tuning_scores, labels, roles.classes)
         return Predictor(
             self, inputs, roles, fitted, calibration,
             given_similarity=inputs.similarity is not None and not len(roles.reference),
@@ -328,12 +326,23 @@ class Predictor:
             rest[inputs.positions(np.concatenate(used))] = False
             return np.flatnonzero(rest)
         wanted = read_nodes(inputs.graph, nodes, "nodes", True)
-        refused = {"the reference, which is not to be predicted": self.roles.reference}
+        self._refuse("the reference, which is not to be predicted", self.roles.reference, wanted)
         if not self.apart:
-            refused["the known nodes, whose labels were used"] = self.roles.known.keys
-        for whose, keys in refused.items():
-            check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+            known = "the known nodes, whose labels were used"
+            self._refuse(known, self.roles.known.keys, wanted)
         return wanted
+
+    def refuse_used(self, wanted: np.ndarray) -> None:
+        """Refuse nodes whose labels were used, and those that could not be drawn."""
+        for whose, keys in self.used():
+            self._refuse(whose, keys, wanted)
+        if self.roles.odds is not None:
+            check_chances(self.roles.odds, self.inputs.graph, wanted, "nodes")
+
+    def _refuse(self, whose: str, keys: Keys, wanted: np.ndarray) -> None:
+        if len(keys):
+            inputs = self.inputs
+            check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
 
     def _predicted(self, nodes: Any) -> np.ndarray:
         """As `wanted`; warns of nodes that were used."""
@@ -358,9 +367,15 @@ class Predictor:
         self, nodes: Any = None, smoothed: bool = False, empty: str = "keep"
     ) -> PredictionSets:
         """Prediction sets of some nodes, by default of all that were not used."""
+        return self.sets_of(self._predicted(nodes), check_flag(smoothed, "smoothed"), empty)
+
+    def sets_of(
+        self, positions: np.ndarray, smoothed: bool = False, empty: str = "keep"
+    ) -> PredictionSets:
+        """As `sets`, of nodes that are checked already."""
         if empty not in ("keep", "top"):
             raise SnapsError(f"'empty' must be 'keep' or 'top', got {plainly(empty)}")
-        sets = self.sets_at(self._predicted(nodes), check_flag(smoothed, "smoothed"))
+        sets = self.sets_at(positions, smoothed)
         if empty == "top":
             bare = np.flatnonzero(~sets.mask.any(axis=1))
             top = np.asarray(taken(self.inputs.probs, sets.nodes[bare])).argmax(axis=1)
@@ -412,24 +427,27 @@ class Predictor:
     def sets_at(self, positions: np.ndarray, smoothed: bool = False) -> PredictionSets:
         """Prediction sets of the nodes at these positions."""
         inputs, roles, level = self.inputs, self.roles, self.level
+        confidence = self.method.promise.confidence
         if smoothed:
-            if self.method.promise.confidence is not None:
+            if confidence is not None:
                 raise SnapsError("'smoothed' must be False with confidence, got True")
             rates = np.array(level if isinstance(level, tuple) else (level,), np.float64)
             mask = self._p_values_at(positions, True) > rates
         else:
-            scores = inputs.score(self.scorer, positions)
             codes, counts = roles.groups.codes[positions], self.counts(positions)
-            mask = self.calibration.contains(scores, level, codes, counts, self.odds(positions))
-        ids = np.asarray(taken(inputs.graph.ids, positions))
-        sets = trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
-        confidence = self.method.promise.confidence
-        sets.promise = SetPromise(
-            self.calibration.kind,
+            odds = self.odds(positions)
+            scores = inputs.score(self.scorer, positions)
+            mask = self.calibration.contains(scores, level, codes, counts, odds)
+        kind = self.calibration.kind
+        promise = SetPromise(
+            kind,
             np.full(inputs.num_classes, np.array(level, np.float64)),
-            None if "class" in self.calibration.kind else self.promised("class"),
+            None if "class" in kind else self.promised("class"),
             None if confidence is None else float(confidence),
         )
+        ids = np.asarray(taken(inputs.graph.ids, positions))
+        sets = trusted_sets(mask, positions, ids, inputs.num_nodes, roles.classes, {})
+        sets.promise = promise
         return sets
 
     def _p_values_at(self, positions: np.ndarray, smoothed: bool) -> np.ndarray:
@@ -476,23 +494,3 @@ def _fingerprints(inputs: Inputs, roles: Roles) -> Fingerprints:
     """What the nodes that are found by id later look like now."""
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
     return Fingerprints(inputs, {"used": used, "reference": roles.reference})
-
-
-def _warn_weak_class(
-    calibration: Calibration, scores: np.ndarray, roles: Roles, alpha: Fraction
-) -> None:
-    """Warn of the class with the lowest coverage, if tuning nodes show it far below the rest."""
-    labels, num_classes = roles.tuning.labels, len(roles.classes)
-    counts = np.bincount(labels, minlength=num_classes)
-    hits = np.bincount(
-        labels, weights=scores <= calibration.threshold(alpha), minlength=num_classes
-    )
-    coverage = hits / np.maximum(counts, 1)
-    judged = np.where(counts >= WEAK_NODES, counts, 0)
-    weakest = far_below(coverage, judged, len(calibration), alpha, chance=WEAK_CHANCE, gap=WEAK_GAP)
-    if weakest is not None:
-        warn(
-            f"class {plainly(roles.classes[weakest])} is covered {coverage[weakest]:.2f} on "
-            f"{counts[weakest]} tuning nodes, far below {float(1 - alpha):g}: "
-            "class_conditional=True (--class-conditional) gives each class its own threshold"
-        )

@@ -50,7 +50,8 @@ def recalibrate(
         raise SnapsError(
             "'groups' must be left out with threshold='keep': there is one threshold for all"
         )
-    check_promise(chances, method.promise, old.roles.missing)
+    if chances is not None:
+        check_promise(method.promise, old.roles.missing)
     if keep and (chances is not None or old.roles.odds is not None):
         raise SnapsError(
             "'threshold' must be 'set' with chances, got 'keep': nodes of another graph had no "

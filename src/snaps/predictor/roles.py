@@ -6,7 +6,6 @@ Everything users say about nodes and classes (positions, masks, ids, names) is t
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -18,38 +17,13 @@ from snaps._checks.classes import check_groups, encode_labels
 from snaps._checks.ids import check_ids, locate, node_positions
 from snaps._checks.named import align, align_mask
 from snaps._runtime.randomness import TUNE_STREAM, in_order, locate_keys, smallest
-from snaps.conformal.rank import enough, exact_rank, fewest_nodes
+from snaps.conformal.rank import tuning_share
 from snaps.errors import SnapsError
 from snaps.graph import Graph
 from snaps.predictor.chances import read_odds
 from snaps.scoring.evidence import Evidence, Keys, Labelled
 
-# Chosen on CoraML, PubMed and Photo: `snaps reproduce budgets`.
-MOST_TUNING_NODES = 500
-# Times 1 / alpha: at least so many labels calibrate if any tune, and so many are halved.
-FEWEST_CALIBRATING, MANY_LABELS = 4, 25
-
 Kind = TypeVar("Kind", bound=Labelled)
-
-
-def tuning_share(n: int, alpha: Fraction) -> int:
-    """How many of n labels to tune on; all others calibrate. Depends on n and alpha alone.
-
-    m calibration nodes cover (m + 1 - floor(alpha (m + 1))) / (m + 1) on average, which with few of
-    them is far above 1 - alpha, unless m + 1 is a multiple of 1 / alpha. Of half to four fifths of
-    the labels, the number with the least coverage calibrates, the smallest of equals; it is at
-    least 4 / alpha - 1, and the others are enough to tune on. Where there is no such number,
-    nothing is tuned. Many labels are halved, but at most 500 tune.
-    """
-    least = math.ceil(FEWEST_CALIBRATING / alpha) - 1
-    most = min(4 * n // 5, n - fewest_nodes(alpha))
-    if most < least:
-        return 0
-    share = min(MOST_TUNING_NODES, n // 2)
-    if alpha * n < MANY_LABELS:
-        calibrating = range(max(least, n - share), max(most, n - share) + 1)
-        share = n - min(calibrating, key=lambda m: Fraction(exact_rank(m, alpha), m + 1))
-    return share if enough(share, alpha) else 0
 
 
 def choose_tuning(keys: Keys, share: int, seed: int) -> np.ndarray:
@@ -176,7 +150,7 @@ class Roles:
         names.flags.writeable = False
         calib = read_nodes(graph, nodes, name)
         check_known(codes, calib, name, ids)
-        odds = read_odds(chances, graph, calib)
+        odds = None if chances is None else read_odds(chances, graph, calib)
         tuning = calib[:0]
         if tune_nodes is not None:
             tuning = read_nodes(graph, tune_nodes, "tune_nodes")
@@ -185,9 +159,12 @@ class Roles:
         others = {f"'{name}'": calib}
         if tuning.size:
             others["the tuning nodes"] = tuning
-        known = read_nodes(graph, [] if known_nodes is None else known_nodes, "known_nodes", True)
-        check_known(codes, known, "known_nodes", ids)
-        aside = read_nodes(graph, [] if reference is None else reference, "reference", True)
+        known = aside = calib[:0]
+        if known_nodes is not None:
+            known = read_nodes(graph, known_nodes, "known_nodes", True)
+            check_known(codes, known, "known_nodes", ids)
+        if reference is not None:
+            aside = read_nodes(graph, reference, "reference", True)
         for what, other in others.items():
             check_disjoint(known, "known_nodes", other, what, ids)
             check_disjoint(aside, "reference", other, what, ids)
@@ -268,6 +245,7 @@ class Roles:
                 codes = codes.copy()
                 codes[locate_keys(graph.keys, calib.keys)[0]] = calib.labels
                 calib = _cut(Labelled, graph, codes, both)
+        drawn = locate_keys(graph.keys, calib.keys)[0]
         return replace(
             self,
             calib=calib,
@@ -275,7 +253,7 @@ class Roles:
             known=known,
             reference=np.intersect1d(self.reference, graph.keys),
             groups=again,
-            odds=read_odds(chances, graph, locate_keys(graph.keys, calib.keys)[0]),
+            odds=None if chances is None else read_odds(chances, graph, drawn),
         )
 
 

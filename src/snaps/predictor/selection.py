@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_disjoint, plainly
+from snaps._checks import check_alpha, plainly
 from snaps._checks.classes import class_code
 from snaps._runtime.memory import pieces, taken
 from snaps._runtime.progress import stage
 from snaps._tables import html_table
 from snaps.conformal.selection import benjamini_hochberg, fewest_selected, wrong_counts
 from snaps.errors import SnapsError, require
+from snaps.io.files import check_output
 from snaps.predictor.predictor import Predictor
 from snaps.scores import THR
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import FittedScorer
-from snaps.sets import check_output
 
 _SHOWN = 10  # rows of a table in a notebook
 
@@ -241,8 +241,7 @@ def _selection(predictor: Predictor, rate: Fraction, nodes: Any, code: int | Non
             "calibration nodes on this graph"
         )
     wanted = predictor.wanted(nodes)
-    for whose, keys in predictor.used():
-        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+    predictor.refuse_used(wanted)
     with stage("selection"):
         both = np.concatenate([calib, wanted])
         evidence, guess = label_evidence(inputs, predictor.scorer, both, code)

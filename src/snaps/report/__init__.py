@@ -20,11 +20,10 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from snaps._checks import check_disjoint, shown
+from snaps._checks import shown
 from snaps._version import __version__
 from snaps.errors import SnapsError
 from snaps.io.files import atomic_path, check_page, check_writable
-from snaps.predictor.chances import check_chances
 from snaps.predictor.evaluation import compare_with_truth, slice_name, watch_of
 from snaps.predictor.exchangeability import compare_at
 from snaps.predictor.predictor import Predictor
@@ -58,10 +57,7 @@ def report(
     if watched is not None:
         watched = watch_of(predictor, watched)
     shown_nodes = read_nodes(inputs.graph, [] if show is None else show, "show", True)
-    for whose, keys in predictor.used():
-        check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
-    if roles.odds is not None:
-        check_chances(roles.odds, inputs.graph, wanted, "nodes")
+    predictor.refuse_used(wanted)
     truth, evaluation = predictor.labels_of_used(), None
     if labels is not None:
         truth, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)

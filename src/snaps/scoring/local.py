@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._checks import OFF_ONE, calm, check_flag, check_probs, has, to_numpy
+from snaps._checks import OFF_ONE, check_flag, check_probs, has, to_numpy
 from snaps._checks.matrices import check_similarity
 from snaps._checks.named import align_table, row_ids
 from snaps._runtime.memory import LARGE, is_large, pieces, room, taken
@@ -22,7 +22,7 @@ from snaps._runtime.progress import stage
 from snaps._runtime.randomness import SHARES_STREAM, Positions, locate_keys, smallest
 from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
-from snaps.scores import LIBRARY, is_moderate, score_table
+from snaps.scores import LIBRARY, Score, is_moderate, score_table
 from snaps.scoring.context import SUMMARY_SIZE, context_features, mass_without, propagate, summary
 from snaps.scoring.evidence import Evidence, Keys
 from snaps.scoring.parts import (
@@ -45,7 +45,6 @@ from snaps.scoring.parts import (
     Summary,
     evidence_of,
     over_of,
-    score_of,
     without_score,
 )
 from snaps.scoring.regression import fit_in_context, guess_everywhere
@@ -133,7 +132,10 @@ class Inputs:
         table = check_probs(probs, num_nodes=n, logits=check_flag(logits, "logits"))
         table.flags.writeable = False
         if logits:
-            _warn_softened(to_numpy(probs, "probs"))
+            raw = to_numpy(probs, "probs")
+            off = np.abs(raw.sum(axis=1, dtype=np.float64) - 1) if raw.min() >= 0 else np.inf
+            if np.all(off <= OFF_ONE):
+                warn("'probs' already sum to 1 in each row: logits=True softens them once more")
         if graph is None:
             graph = Graph(None, num_nodes=len(table))
         given = None if similarity is None else check_similarity(similarity, len(table))
@@ -175,18 +177,18 @@ class Inputs:
         """A table (n, K), or a matrix (n, n) or None; made on the first call."""
         key = self._key(recipe)
         if key not in self._made:
-            self._made[key] = self._make(recipe)
+            with np.errstate(all="ignore"):
+                self._made[key] = self._make(recipe)
         return self._made[key]
 
     def _key(self, recipe: Recipe) -> Any:
-        score = score_of(recipe)
+        score = _score_of(recipe)
         if score is None or type(score) in LIBRARY:
             return recipe
         # Equality of a user's score may not see all that it holds: it is known by itself.
         self._held[id(score)] = score
         return id(score), without_score(recipe)
 
-    @calm
     def _make(self, recipe: Recipe) -> Any:
         match recipe:
             case Probs():
@@ -283,7 +285,7 @@ class Inputs:
 
     def _is_usual(self, part: Part) -> bool:
         """Whether a table holds numbers around one: probabilities, and scores of moderate size."""
-        score = score_of(part)
+        score = _score_of(part)
         return score is None or is_moderate(score, self.num_classes)
 
     @stage("similarity")
@@ -339,22 +341,21 @@ class Inputs:
         keys = np.sort(self.keys[~np.isin(self.keys, but)])
         return keys[smallest(seed, keys, SHARES_STREAM, count)]
 
-    @stage("scores")
-    @calm
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K).
 
         What depends on evidence is asked for once, at few nodes: only those rows are made.
         """
-        for kind in (Context, Similar):  # searches need most memory: they come first
-            for over in dict.fromkeys(over_of(part) for part, _ in asks):
-                if isinstance(over, kind):
-                    self.get(over)
-        together = self._propagated_together(asks)
-        return [
-            together[i] if i in together else self._rows(part, self.positions(keys), once=True)
-            for i, (part, keys) in enumerate(asks)
-        ]
+        with stage("scores"), np.errstate(all="ignore"):
+            for kind in (Context, Similar):  # searches need most memory: they come first
+                for over in dict.fromkeys(over_of(part) for part, _ in asks):
+                    if isinstance(over, kind):
+                        self.get(over)
+            together = self._propagated_together(asks)
+            return [
+                together[i] if i in together else self._rows(part, self.positions(keys), once=True)
+                for i, (part, keys) in enumerate(asks)
+            ]
 
     def _propagated_together(self, asks: Sequence[tuple[Part, Keys]]) -> dict[int, Array]:
         """Rows of the propagated parts, by their place among the asks.
@@ -425,8 +426,6 @@ class Inputs:
 
     # -- scores ---------------------------------------------------------------------------------
 
-    @stage("scores")
-    @calm
     def score(self, scorer: FittedScorer, nodes: Positions | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
         # A part without weight need not be made. The regression is the first: it needs most memory.
@@ -435,13 +434,14 @@ class Inputs:
         ]
         parts = dict(sorted(wanted, key=lambda each: not isinstance(each[1], Regressed)))
         most = nodes is None or 2 * len(nodes) > self.num_nodes
-        if nodes is None or (most and (len(parts) > 1 or self.large)):
-            # Most rows are sooner combined and then taken than taken from each table.
-            scores = self._all_scores(scorer, parts)
-            scores = scores if nodes is None else taken(scores, nodes)
-        else:
-            rows = {name: self._rows(part, nodes) for name, part in parts.items()}
-            scores = scorer.combine(rows, self.keys[nodes])
+        with stage("scores"), np.errstate(all="ignore"):
+            if nodes is None or (most and (len(parts) > 1 or self.large)):
+                # Most rows are sooner combined and then taken than taken from each table.
+                scores = self._all_scores(scorer, parts)
+                scores = scores if nodes is None else taken(scores, nodes)
+            else:
+                rows = {name: self._rows(part, nodes) for name, part in parts.items()}
+                scores = scorer.combine(rows, self.keys[nodes])
         if not all(np.isfinite(scores[block]).all() for block in pieces(len(scores), 8)):
             raise SnapsError(
                 f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "
@@ -499,7 +499,8 @@ def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
     return table
 
 
-def _warn_softened(table: Array) -> None:
-    """Say so when what is given as logits looks like probabilities already."""
-    if table.min() >= 0 and (np.abs(table.sum(axis=1, dtype=np.float64) - 1) <= OFF_ONE).all():
-        warn("'probs' already sum to 1 in each row: logits=True softens them once more")
+def _score_of(recipe: object) -> Score | None:
+    """The basic score that a table is made with, if any."""
+    while isinstance(recipe, (Mean, Averaged)):
+        recipe = recipe.of
+    return recipe.score if isinstance(recipe, Own) else None

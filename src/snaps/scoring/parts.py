@@ -136,13 +136,6 @@ class Averaged:
 Basis = Summary | Ridge | Averaged
 
 
-def score_of(recipe: object) -> Score | None:
-    """The basic score that a table is made with, if any."""
-    while isinstance(recipe, (Mean, Averaged)):
-        recipe = recipe.of
-    return recipe.score if isinstance(recipe, Own) else None
-
-
 def over_of(part: Part) -> Over | None:
     """Whose rows a table is made of, if of neighbours."""
     match part:
