@@ -529,6 +529,14 @@ def test_nodes_in_another_order_and_new_ones_that_come_first_are_refused():
     assert OTHERS in complaint(cp.recalibrate, graph, case.probs[half])
 
 
+def test_features_that_a_graph_is_given_after_calibration_are_compared_with_those_before():
+    case = made()
+    graph = snaps.Graph(case.graph.adjacency, case.graph.features)
+    cp = snaps.SNAPS(0.1).calibrate(graph, case.probs, case.labels, **roles())
+    graph.features = case.graph.features[::-1].copy()
+    assert OTHERS in complaint(cp.recalibrate, graph, case.probs[::-1])
+
+
 @pytest.mark.parametrize("features", ["noisy", "half precision", "all new", "wider", "none"])
 def test_new_features_and_another_run_of_the_classifier_are_fine(features):
     case, random = made(), np.random.default_rng(SEED)

@@ -137,6 +137,23 @@ def test_rows_that_share_little_equal_a_plain_loop(signed, both_paths):
         ]
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("vocabulary, power", [(40, 1), (400, 1), (400, 0)])
+def test_short_rows_equal_a_plain_loop_in_blocks_of_any_width(seed, vocabulary, power, monkeypatch):
+    """About six words per row, as in titles: most cosines tie; without common words few meet."""
+    rng, n = np.random.default_rng(seed), 300
+    chances = np.arange(1.0, vocabulary + 1) ** -power
+    table = np.zeros((n, vocabulary), np.float32)
+    for row in table:
+        row[rng.choice(vocabulary, 1 + rng.poisson(5), p=chances / chances.sum())] = 1
+    ids = rng.permutation(n)
+    expected = [[j for j, _ in row] for row in brute(table, 20, ids)]
+    for width in (16384, 16):
+        monkeypatch.setattr(similarity, "SPARSE_ROWS", width)
+        graph = similarity_graph(sp.csr_array(table), 20, ids=ids)
+        assert [[j for j, _ in row] for row in rows_of(graph)] == expected
+
+
 @pytest.mark.parametrize("kind", ["close together", "half of them", "scaled copies"])
 def test_rows_that_float32_does_not_tell_apart(kind, both_paths):
     """More of them than a list takes: the rest is compared in double precision."""

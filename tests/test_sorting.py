@@ -10,10 +10,10 @@ from snaps._kernels.compiling import njit
 
 # Helpers have no entry for Python.
 select = njit(lambda values, rank: sorting.select(values, rank))
-descending = njit(lambda values: sorting.descending(values))
+descending = njit(lambda *arrays: sorting.descending(*arrays))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 33, 100, 1000])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 33, 64, 65, 1000])
 @pytest.mark.parametrize("distinct", [1, 2, 7, 10**9])
 def test_select_and_descending(size, distinct):
     random = np.random.default_rng(size + distinct)
@@ -24,6 +24,8 @@ def test_select_and_descending(size, distinct):
             for rank in {1, (size + 1) // 2, size}:
                 assert select(values.copy(), rank) == ordered[rank - 1]
         values = whole / distinct
-        order = descending(values)
+        order, in_order = np.empty(size, np.int64), np.empty(size)
+        descending(values, order, in_order)
         assert sorted(order.tolist()) == list(range(size))
-        np.testing.assert_array_equal(values[order], np.sort(values)[::-1])
+        np.testing.assert_array_equal(in_order, np.sort(values)[::-1])
+        np.testing.assert_array_equal(values[order], in_order)

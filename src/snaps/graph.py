@@ -134,6 +134,8 @@ class Graph:
     def _build(self, links: Edges, self_loops: bool) -> sp.csr_array:
         source, target, weights, _ = links
         if weights is None:
+            if not source.size:
+                return sp.csr_array((self.num_nodes, self.num_nodes), dtype=np.float32)
             from snaps._kernels.linking import link
 
             return link(source, target, _ranks(self.keys), not self.directed, self_loops)

@@ -42,6 +42,8 @@ LOOK_COST = 24
 EXACT_COST = 1e12
 # A row's products with so many candidates stay in the cache; a thread takes so many rows at a time.
 SPARSE_ROWS, SHARE = 16384, 256
+# Rows that meet less than one in so many candidates take so many times more of them at once.
+WIDE = 4
 BLOCK_BYTES, SHARE_DENSE = 32 * 2**20, 512
 
 
@@ -307,7 +309,8 @@ def _search_sparse(
 
     n, arrays, lock = table.shape[0], csr_parts(table), Lock()
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
-    for block in blocks(candidates, min(width, SPARSE_ROWS)):
+    short = _costs(table)[0] < STEP_COST * n * n / WIDE and not waiting.any()
+    for block in blocks(candidates, min(width, (WIDE if short else 1) * SPARSE_ROWS)):
         index = _inverted(table[block])
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
         wanted = _limits(block, waiting, *neighbours)
@@ -330,7 +333,7 @@ def _inverted(table: sp.csr_array) -> tuple[np.ndarray, ...]:
     """
     index = table.tocsc()
     rows = index.indices.astype(np.int32, copy=False).view(np.uint32)
-    return index.indptr.astype(np.int64), rows, index.data.astype(np.float64)
+    return index.indptr.astype(np.int64), rows, index.data
 
 
 def _search_dense(

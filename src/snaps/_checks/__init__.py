@@ -350,6 +350,12 @@ def check_probs(
         raise SnapsError(f"'{name}' must have at least two classes, got {array.shape[1]}")
     if not (isinstance(probs, Passed) and array.dtype == np.float64):
         array = filled(array, np.float64)
+    if not logits:
+        sums, low = array.sum(axis=1), array.min()
+        off = np.abs(sums - 1) > OFF_ONE
+        if low >= 0 and not off.any():  # finite, too: the minimum would be nan, or a sum infinite
+            array /= sums[:, None]
+            return array
     finite = np.isfinite(array)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
@@ -365,20 +371,13 @@ def check_probs(
             warn_unfilled(int(zero.sum()), len(zero), name, where(int(zero.argmax())))
         return array
     hint = "(if these are logits, say so: logits=True or --logits)"
-    if array.min() < 0:
+    if low < 0:
         row, column = np.argwhere(array < 0)[0]
         raise SnapsError(
             f"'{name}' must not be negative, got {array[row, column]:g} {where(row)} {hint}"
         )
-    sums = array.sum(axis=1)
-    off = np.abs(sums - 1) > OFF_ONE
-    if off.any():
-        row = int(np.flatnonzero(off)[0])
-        raise SnapsError(
-            f"'{name}' must sum to 1 in each row, got {sums[row]:.6g} {where(row)} {hint}"
-        )
-    array /= sums[:, None]
-    return array
+    row = int(np.flatnonzero(off)[0])
+    raise SnapsError(f"'{name}' must sum to 1 in each row, got {sums[row]:.6g} {where(row)} {hint}")
 
 
 def warn_unfilled(count: int, total: int, name: str, first: str) -> None:
@@ -428,11 +427,9 @@ def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -
         raise SnapsError(f"'{name}' must hold at least one node, got none")
     if array.dtype.kind not in "iu":
         raise SnapsError(f"'{name}' must be integer positions or a boolean mask, got {array.dtype}")
-    bad = (array < 0) | (array >= num_nodes)
-    if bad.any():
-        raise SnapsError(
-            f"'{name}' must lie from 0 to {num_nodes - 1}, got {array[np.flatnonzero(bad)[0]]}"
-        )
+    if array.min() < 0 or array.max() >= num_nodes:
+        bad = (array < 0) | (array >= num_nodes)
+        raise SnapsError(f"'{name}' must lie from 0 to {num_nodes - 1}, got {array[bad][0]}")
     array = array.astype(np.int64)
     refuse_repeated(array, f"'{name}' must not repeat a node")
     return array
@@ -444,7 +441,7 @@ def refuse_repeated(array: np.ndarray, rule: str) -> None:
         return
     if array.dtype.kind in "iu" and 0 <= array.min() and array.max() <= 4 * array.size + 1000:
         counts = np.bincount(array.astype(np.int64, copy=False))
-        repeated = np.flatnonzero(counts > 1)
+        repeated = np.flatnonzero(counts > 1) if counts.max() > 1 else counts[:0]
     else:
         ordered = filled(array)
         ordered.sort()
@@ -459,8 +456,10 @@ def check_disjoint(
     """Two sets of nodes that must not share one; `ids` are the nodes' own names."""
     if not (len(nodes) and len(others)):
         return
-    both = np.unique(nodes[np.isin(nodes, others)])
-    if both.size:
+    marked = np.zeros(max(nodes.max(), others.max()) + 1, bool)  # np.isin takes longer
+    marked[others] = True
+    if marked[nodes].any():
+        both = np.unique(nodes[marked[nodes]])
         raise SnapsError(
             f"'{name}' must not share nodes with {others_name}, "
             f"got {both.size} in both (first: {_called(both[0], ids)})"

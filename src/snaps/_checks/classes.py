@@ -83,9 +83,10 @@ def _usual_codes(labels: Any, num_nodes: int, num_classes: int, classes: Any) ->
         and classes.dtype.kind == "i"
         and np.array_equal(classes, np.arange(num_classes))
     )
-    if not own or labels.min() < -1 or labels.max() >= num_classes:
+    low = labels.min()
+    if not own or low < -1 or labels.max() >= num_classes:
         return None
-    if classes is None and not (labels == 0).any():
+    if classes is None and low != 0 and not (labels == 0).any():
         return None
     return labels.astype(np.int64)
 

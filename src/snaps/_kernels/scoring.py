@@ -41,15 +41,16 @@ def cumulative_scores(
 @loop
 def _cumulative_scores(start, stop, probs, draws, penalty, k_reg, out):
     num_classes = probs.shape[1]
+    order, ordered = np.empty(num_classes, np.int64), np.empty(num_classes)
     for i in range(start, stop):
-        order = descending(probs[i])
+        descending(probs[i], order, ordered)
         mass = 0.0
         first = 0
         while first < num_classes:
-            p = probs[i, order[first]]
+            p = ordered[first]
             last = first
             group = 0.0
-            while last < num_classes and probs[i, order[last]] == p:
+            while last < num_classes and ordered[last] == p:
                 y = order[last]
                 # Rounding may lift the mass of all labels above one by a bit or two.
                 out[i, y] = min(mass + draws[i, y] * p, 1.0) + penalty * max(first + 1 - k_reg, 0)
@@ -68,10 +69,11 @@ def rank_table(probs: np.ndarray) -> np.ndarray:
 
 @loop
 def _rank_table(start, stop, probs, out):
+    order, ordered = np.empty(probs.shape[1], np.int64), np.empty(probs.shape[1])
     for i in range(start, stop):
-        order = descending(probs[i])
+        descending(probs[i], order, ordered)
         rank = 1
         for position in range(probs.shape[1]):
-            if position and probs[i, order[position]] < probs[i, order[position - 1]]:
+            if position and ordered[position] < ordered[position - 1]:
                 rank = position + 1
             out[i, order[position]] = rank

@@ -131,6 +131,8 @@ class Calibration:
     @cached_property
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
         """All scores, sorted within their cell, and where each cell begins."""
+        if not (self.by_group or self.by_class):
+            return np.sort(self.scores), np.array([0, len(self)])
         order, starts = self._order
         return self.scores[order], starts
 
@@ -259,8 +261,17 @@ class Calibration:
         """Say which cells have too few nodes for a finite threshold, or for a floor."""
         if self.odds is not None:  # which nodes get full sets depends on their own odds
             return
-        levels, promise = _levels(alpha), self.promise
         infinite = np.isposinf(self.limits(alpha, counts))
+        if infinite.any():
+            self._warn_infinite(alpha, classes, groups, infinite)
+        self._warn_no_floor("class", classes, self.labels)
+        self._warn_no_floor("group", groups, np.asarray(self.groups))
+
+    def _warn_infinite(
+        self, alpha: Level, classes: np.ndarray, groups: Sequence[Any], infinite: np.ndarray
+    ) -> None:
+        """Say which cells have too few nodes for a finite threshold."""
+        levels, promise = _levels(alpha), self.promise
         if not self.by_class:  # alike for all classes; and where one threshold is, for all groups
             infinite = infinite[:, :1] if self.kind == "group" else infinite[:1, :1]
         few = np.argwhere(infinite)
@@ -279,8 +290,6 @@ class Calibration:
                     names += [str(classes[y])] if self.by_class else []
                     own[" ".join(names)] = int(sizes[group, y])
             warn_few(own, sizes.size, self.kind, level, least, promise.confidence, self.missing)
-        self._warn_no_floor("class", [str(name) for name in classes], self.labels)
-        self._warn_no_floor("group", [str(name) for name in groups], np.asarray(self.groups))
 
     def warn_weak(
         self, alpha: Fraction, scores: np.ndarray, labels: np.ndarray, classes: np.ndarray
@@ -311,13 +320,15 @@ class Calibration:
             poor |= np.isneginf(floors[-1 if kind == "class" else 0].joined)
         return floor, poor
 
-    def _warn_no_floor(self, kind: str, names: list[str], codes: np.ndarray) -> None:
+    def _warn_no_floor(
+        self, kind: str, names: Sequence[Any] | np.ndarray, codes: np.ndarray
+    ) -> None:
         """Say which classes or groups have too few nodes for a floor."""
         floor, poor = self.floor_of(kind)
         if floor is None or not poor.any():
             return
         sizes = np.bincount(codes, minlength=len(names))
-        shown = [f"{names[cell]} ({sizes[cell]})" for cell in np.flatnonzero(poor)]
+        shown = [f"{names[cell]} ({sizes[cell]})" for cell in np.flatnonzero(poor).tolist()]
         least, confidence = fewest_nodes(1 - floor), self.promise.confidence
         if confidence is not None:
             least = fewest_confident(1 - floor, confidence)

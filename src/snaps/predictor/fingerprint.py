@@ -6,8 +6,9 @@ random projections of a sample of the nodes that were used, some kilobytes in al
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -50,14 +51,13 @@ class Fingerprint:
     num_nodes: int
 
     @classmethod
-    def of(cls, inputs: Inputs, keys: Keys) -> Fingerprint:
-        """Of a sample of the nodes with these keys."""
+    def of(cls, tables: tuple[Any, Any], nodes: Keys, keys: Keys) -> Fingerprint:
+        """Of a sample of the nodes with these keys, of all nodes in the order of the tables."""
         keys = np.sort(keys)
         keys = keys[smallest(0, keys, FINGERPRINT_STREAM, MOST_NODES)]
-        places = inputs.positions(keys)
-        features, probs = (_rows_of(table, places) for table in _tables(inputs))
-        widths = tuple(map(_width, _tables(inputs)))
-        return cls(keys, features, probs, widths, inputs.num_nodes)
+        places = locate_keys(nodes, keys)[0]
+        features, probs = (_rows_of(table, places) for table in tables)
+        return cls(keys, features, probs, tuple(map(_width, tables)), len(nodes))
 
     @calm
     def same_nodes(self, inputs: Inputs) -> bool:
@@ -104,6 +104,31 @@ class Fingerprint:
         if _moved(old[here], now, table, signs, scale):
             return "other"
         return "same" if own < UNLIKE else "unlike"
+
+
+class Fingerprints(Mapping[str, Fingerprint]):
+    """Fingerprints of several sets of nodes, by name; made when one is first asked for.
+
+    Few calibrations are followed by another graph or a file. The tables are those of now.
+    """
+
+    def __init__(self, inputs: Inputs, keys: Mapping[str, Keys]):
+        self._tables, self._nodes = _tables(inputs), inputs.keys
+        self._keys = {name: own for name, own in keys.items() if len(own)}
+
+    @cached_property
+    def _made(self) -> dict[str, Fingerprint]:
+        make = Fingerprint.of
+        return {name: make(self._tables, self._nodes, own) for name, own in self._keys.items()}
+
+    def __getitem__(self, name: str) -> Fingerprint:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 def _tables(inputs: Inputs) -> tuple[Any, Any]:

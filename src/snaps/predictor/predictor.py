@@ -7,7 +7,7 @@ immutable: an estimator replaces its `Predictor` as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, cast
 
@@ -32,11 +32,11 @@ from snaps.conformal.chances import effective_labels
 from snaps.errors import NotCalibratedError, SnapsError, warn
 from snaps.graph import Graph
 from snaps.predictor.chances import check_chances, check_promise, uneven, warn_full
-from snaps.predictor.fingerprint import Fingerprint
+from snaps.predictor.fingerprint import Fingerprint, Fingerprints
 from snaps.predictor.roles import Roles, read_nodes, smoothing_draws
 from snaps.scoring.evidence import Keys
 from snaps.scoring.local import Inputs
-from snaps.scoring.parts import Context, FittedScorer, Scorer, Similar
+from snaps.scoring.parts import Context, FittedScorer, Links, Scorer, Similar
 from snaps.sets import PredictionSets, SetPromise, trusted_sets
 from snaps.similarity import SimilarityGraph
 
@@ -356,8 +356,10 @@ class Predictor:
         if self.roles.odds is not None:
             check_chances(self.roles.odds, self.inputs.graph, wanted, "nodes")
         if nodes is not None and not self.apart:
-            keys = np.concatenate([self.roles.calib.keys, self.roles.tuning.keys])
-            count = int(np.isin(wanted, self.inputs.positions(keys)).sum())
+            used = np.zeros(self.inputs.num_nodes, bool)
+            for labelled in (self.roles.calib, self.roles.tuning):
+                used[self.inputs.positions(labelled.keys)] = True
+            count = int(np.count_nonzero(used[wanted]))
             if count:
                 warn(
                     f"{count} of the nodes were used to calibrate or tune: the guarantee does "
@@ -422,7 +424,7 @@ class Predictor:
 
     def shown_promise(self) -> dict[str, float]:
         """What is promised beyond an average, by name, as JSON has it."""
-        promise = asdict(self.method.promise)
+        promise = vars(self.method.promise)
         return {name: float(value) for name, value in promise.items() if value is not None}
 
     def p_values(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
@@ -489,8 +491,9 @@ def level_for(level: Fraction | Rates, classes: Iterable[Any]) -> Any:
     return level.in_order(classes) if isinstance(level, Rates) else level
 
 
-def _fingerprints(inputs: Inputs, roles: Roles) -> dict[str, Fingerprint]:
+def _fingerprints(inputs: Inputs, roles: Roles) -> Mapping[str, Fingerprint]:
     """What the nodes that are found by id later look like now."""
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
-    keys_of = {"used": used, "reference": roles.reference}
-    return {name: Fingerprint.of(inputs, keys) for name, keys in keys_of.items() if len(keys)}
+    made_later = Fingerprints(inputs, {"used": used, "reference": roles.reference})
+    # Scores that look at neighbours rest on features, which may be overwritten before then.
+    return dict(made_later) if inputs.made(Links, Similar, Context) else made_later

@@ -143,6 +143,7 @@ def _kept(old: Predictor, method: Method, inputs: Inputs, roles: Roles, apart: b
         scorer=fitted,
         calibration=calibration,
         apart=apart,
+        fingerprints=dict(old.fingerprints),  # which hold no table of the old graph
     )
 
 

@@ -291,7 +291,7 @@ def read_labels(
 
 def _cut(kind: type[Kind], graph: Graph, codes: np.ndarray, places: np.ndarray) -> Kind:
     """Some nodes with their labels, in the order of their keys, read-only."""
-    places = in_order(graph.keys, places)
+    places = in_order(graph.keys, places) if places.size else places
     arrays = graph.ids[places], graph.keys[places], codes[places]
     for array in arrays:
         array.flags.writeable = False

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snaps._runtime.randomness import Keys as Keys
+from snaps._runtime.randomness import locate_keys
 
 Codes: TypeAlias = NDArray[np.signedinteger[Any]]  # labels, as columns of the probabilities
 
@@ -84,6 +85,22 @@ class Evidence(Labelled):
     def united(self, other: Evidence) -> Evidence:
         """Both together, where some nodes are in both."""
         return self.joined(other.some(~np.isin(other.keys, self.keys)))
+
+
+def codes_of(keys: Keys, evidence: Evidence) -> np.ndarray:
+    """The known label of each node with these keys, -1 where none is known."""
+    codes = np.full(len(keys), -1, np.int32)
+    positions, present = locate_keys(keys, evidence.keys)
+    codes[positions] = evidence.labels[present]
+    return codes
+
+
+def with_certainty(table: np.ndarray, keys: Keys, evidence: Evidence) -> np.ndarray:
+    """A table of nodes with these keys, the rows of known ones replaced by certainty; in place."""
+    positions, present = locate_keys(keys, evidence.keys)
+    table[positions] = 0
+    table[positions, evidence.labels[present]] = 1
+    return table
 
 
 def check_evidence(*nodes: object) -> None:

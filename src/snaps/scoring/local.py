@@ -24,7 +24,7 @@ from snaps.errors import SnapsError, warn
 from snaps.graph import Graph
 from snaps.scores import LIBRARY, Score, is_moderate, score_table
 from snaps.scoring.context import SUMMARY_SIZE, context_features, mass_without, propagate, summary
-from snaps.scoring.evidence import Evidence, Keys
+from snaps.scoring.evidence import Evidence, Keys, codes_of, with_certainty
 from snaps.scoring.parts import (
     Array,
     Averaged,
@@ -233,8 +233,11 @@ class Inputs:
 
     def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
         """A table (n, K) whose rows depend on themselves alone, made block by block."""
+        blocks = pieces(self.num_nodes, 8 * self.num_classes)
+        if len(blocks) == 1:
+            return np.asarray(make(blocks[0]), kind)
         out = room(self.probs.shape, kind)
-        for block in pieces(self.num_nodes, 8 * self.num_classes):
+        for block in blocks:
             out[block] = make(block)
         return out
 
@@ -262,10 +265,10 @@ class Inputs:
         return rows[key]
 
     def _made_block(self, part: Part, block: slice, rows: dict[Any, Array]) -> Array:
-        from snaps._kernels.aggregation import neighbour_mean
-
         if not isinstance(part, Mean):
             return table_of(part, self.probs[block], self.keys[block])
+        from snaps._kernels.aggregation import neighbour_mean
+
         own, matrix = self._block(part.of, block, rows), self.get(part.over)
         if matrix is None:
             return own
@@ -329,6 +332,8 @@ class Inputs:
 
     def positions(self, keys: Keys) -> Positions:
         """Positions of the nodes with these keys, of those that the graph has."""
+        if not self.graph.named:  # keys are positions
+            return keys[keys < np.uint64(self.num_nodes)].astype(np.int64)
         return locate_keys(self.keys, keys)[0]
 
     def others(self, but: Keys, seed: int, count: int) -> Keys:
@@ -381,8 +386,6 @@ class Inputs:
 
     def _rows(self, part: Part, positions: Positions, once: bool = False) -> Array:
         """Rows of a part; tables with evidence that is asked for `once` are not kept."""
-        from snaps._kernels.aggregation import neighbour_mean, neighbour_mean_at
-
         match part:
             case Regressed(k, evidence, True, search):
                 _, rows = locate_keys(self.keys[positions], evidence.keys)
@@ -396,6 +399,8 @@ class Inputs:
             case Own() | Beliefs():
                 return table_of(part, self.probs[positions], self.keys[positions])
             case Mean(over, of):
+                from snaps._kernels.aggregation import neighbour_mean, neighbour_mean_at
+
                 matrix, exact = self.get(over), self._exact(part)
                 if matrix is None or not seen_once:
                     own = self._rows(of, positions, once)
@@ -428,8 +433,9 @@ class Inputs:
             each for each in scorer.parts.items() if each[0] == "own" or scorer.weights[each[0]]
         ]
         parts = dict(sorted(wanted, key=lambda each: not isinstance(each[1], Regressed)))
+        most = nodes is None or 2 * len(nodes) > self.num_nodes
         with stage("scores"), np.errstate(all="ignore"):
-            if nodes is None or 2 * len(nodes) > self.num_nodes:
+            if nodes is None or (most and (len(parts) > 1 or self.large)):
                 # Most rows are sooner combined and then taken than taken from each table.
                 scores = self._all_scores(scorer, parts)
                 scores = scores if nodes is None else taken(scores, nodes)
@@ -475,22 +481,6 @@ def table_of(part: Part, probs: Array, keys: Keys) -> Array:
         case Beliefs(evidence):
             return with_certainty(probs.copy(), keys, evidence)
     raise TypeError(part)
-
-
-def codes_of(keys: Keys, evidence: Evidence) -> Array:
-    """The known label of each node with these keys, -1 where none is known."""
-    codes = np.full(len(keys), -1, np.int32)
-    positions, present = locate_keys(keys, evidence.keys)
-    codes[positions] = evidence.labels[present]
-    return codes
-
-
-def with_certainty(table: Array, keys: Keys, evidence: Evidence) -> Array:
-    """A table of nodes with these keys, the rows of known ones replaced by certainty; in place."""
-    positions, present = locate_keys(keys, evidence.keys)
-    table[positions] = 0
-    table[positions, evidence.labels[present]] = 1
-    return table
 
 
 def _score_of(recipe: object) -> Score | None:

@@ -98,7 +98,8 @@ def invert(rows, ptr, cols, vals, width):
     for c in range(width):  # numpy's cumsum takes a while to compile
         index_ptr[c + 1] += index_ptr[c]
     ends = index_ptr[:-1].copy()
-    index_rows, index_vals = np.empty(index_ptr[-1], np.uint32), np.empty(index_ptr[-1])
+    index_rows = np.empty(index_ptr[-1], np.uint32)
+    index_vals = np.empty(index_ptr[-1], vals.dtype)
     for r in range(len(rows)):
         for p in range(ptr[rows[r]], ptr[rows[r] + 1]):
             q = ends[cols[p]]
@@ -153,16 +154,17 @@ def lower_bound(approx, k, low):
 @helper
 def shortlist(approx, k, low, error, places):
     """Write the places that may hold one of the k largest above `low`; return how many."""
-    limit, count = np.float32(max(low, lower_bound(approx, k, low) - 2 * error)), 0
+    limit, count = np.float32(max(low, lower_bound(approx, k, low) - 2 * error, 0.0)), 0
+    # From zero on, floats are ordered as their bits, of which many are compared at once.
+    bits, bar = approx.view(np.int32), np.array([limit]).view(np.int32)[0]
     for start in range(0, len(approx), STEP):
-        stop = min(start + STEP, len(approx))
-        hits = 0
+        stop, top = min(start + STEP, len(approx)), bar
         for j in range(start, stop):
-            hits += approx[j] > limit
-        if hits:
+            top = max(top, bits[j])
+        if top > bar:
             for j in range(start, stop):
                 places[count] = j
-                count += approx[j] > limit
+                count += bits[j] > bar
     return count
 
 
@@ -228,7 +230,7 @@ def add_up(row, index, dots):
     for p in range(len(cols)):
         value = np.float64(vals[p])
         for q in range(index_ptr[cols[p]], index_ptr[cols[p] + 1]):
-            dots[index_rows[q]] += value * index_vals[q]
+            dots[index_rows[q]] += value * np.float64(index_vals[q])
 
 
 @helper
@@ -245,7 +247,7 @@ def add_up_few(row, index, dots, met):
             j = index_rows[q]
             met[count] = j
             count += dots[j] == 0
-            dots[j] += value * index_vals[q]
+            dots[j] += value * np.float64(index_vals[q])
     return count
 
 
@@ -284,23 +286,24 @@ def search_sparse(
             add_up(row, index, dots)
             dots[itself] = 0
             for j in range(m):
-                products[j] = dots[j]
-                approx[j] = products[j] * scale * scales[j]
-            dots[:] = 0
+                approx[j] = dots[j] * scale * scales[j]
         if wanted is not None:
             for c in range(count):
                 limits[c] = wanted[met[c] if few else c]
             found = takers(approx, limits[:count], 0.0, 2 * UNIT, places)
             for c in range(found):
                 place = places[c]
-                offers[0][made] = near[met[place] if few else place]
-                offers[1][made], offers[2][made] = i, products[place]
+                offers[0][made], offers[1][made] = near[met[place] if few else place], i
+                offers[2][made] = products[place] if few else dots[place]
                 made += 1
         found = shortlist(approx[:count], k, low, 2 * UNIT, places)
         for c in range(found):
             place = places[c]
-            who[c], products[c] = near[met[place] if few else place], products[place]
+            who[c] = near[met[place] if few else place]
+            products[c] = products[place] if few else dots[place]
         settle(i, found, who, products, squares, rank, sims, nodes, counts)
+        if not few:
+            dots[:] = 0
     if wanted is not None:
         return offers[0][:made], offers[1][:made], offers[2][:made]
 
