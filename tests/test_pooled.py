@@ -352,6 +352,22 @@ def test_folds_of_a_very_large_graph_are_taken_away_from_the_whole(monkeypatch):
     assert abs(others.sizes.mean() - sets.sizes.mean()) < 0.05
 
 
+@pytest.mark.parametrize("name", ["cora_ml", "citeseer", "amazon_photo"])
+def test_folds_taken_away_give_sets_of_the_same_size(name, data_dir, monkeypatch):
+    data = load(name, data_dir=data_dir)
+    order = np.random.default_rng(0).permutation(data.graph.num_nodes)
+    train, calib, test = np.split(order, [20 * data.num_classes, 20 * data.num_classes + 1000])
+    probs = smoothed_regression(data.graph, data.labels, train)
+
+    def size():
+        cp = snaps.Pooled(0.1).calibrate(data.graph, probs, data.labels, calib, known_nodes=train)
+        return cp.predict_set(nodes=test).sizes.mean()
+
+    separate = size()
+    monkeypatch.setattr(_local, "MANY", 0)
+    assert size() == pytest.approx(separate, rel=0.005)
+
+
 class Counted:
     """A method that counts its calls."""
 
