@@ -864,8 +864,9 @@ def test_the_number_of_threads_changes_nothing(monkeypatch):
     world = larger_world(3000, 1)
     pool = np.arange(2000)
     results = []
-    for loops in (aggregation, scoring, splitting):
-        monkeypatch.setattr(loops, "_SHARE", 500)  # or this would be too little for threads
+    monkeypatch.setattr(aggregation, "SHARE", 500)  # or this would be too little for threads
+    for loops in (scoring, splitting):
+        monkeypatch.setattr(loops, "_SHARE", 500)
     for threads in (1, 2, 5):
         with limit_threads(threads):
             graph, probs, labels = world.arrays()

@@ -189,7 +189,7 @@ def test_the_weights_were_chosen_where_sets_are_small(tmp_path, monkeypatch):
         ("fixed", "given", "given by the user"),
         ("pooled", "fit", "fitted on 91 tuning nodes"),
         ("daps", "grid", "mean of the best mixtures of many resamples"),
-        ("images", "grid", "mixture with the smallest sets was chosen"),
+        ("images", "grid", "mean of the best mixtures of many resamples"),
     ],
 )
 def test_how_weights_came_about(name, chosen, words, tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ def test_means(exact, seed, monkeypatch):
     table, own = random.random((300, 5)).astype(np.float32), random.random((40, 5))
     rows = slice(30, 70)
     call = lambda: aggregation.neighbour_mean(links, table, own, rows, exact=exact)  # noqa: E731
-    np.testing.assert_array_equal(*both(monkeypatch, aggregation, "_SMALL", call))
+    np.testing.assert_array_equal(*both(monkeypatch, aggregation, "SMALL", call))
 
 
 @SEEDS

@@ -63,8 +63,8 @@ def calibrated(
             place_tables(place_for_tables(limit, shape, estimator, out))
 
     data, inputs = read(source, how.group_by, place, chances=how.chances)
-    # Of a table that is as large as the scores, one copy is enough.
-    data = replace(data, probs=passed(data.probs, np.float64))
+    if not source.logits:  # of a table that is as large as the scores, one copy is enough
+        data = replace(data, probs=passed(data.probs, np.float64))
     check_drawn(source.folder, how.chances)
     names = class_names(data, source.classes)
     options = {
