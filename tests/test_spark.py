@@ -739,7 +739,7 @@ def test_the_command_writes_the_same_sets(spark, folder, tmp_path, monkeypatch, 
     # Again, over what the first run wrote, by a link that leads there.
     link, before = tmp_path / "link.parquet", os.stat(other).st_ino
     link.symlink_to(other)
-    monkeypatch.setattr("snaps.spark._session.session", lambda master: nullcontext(spark))
+    monkeypatch.setattr("snaps.cli._spark.session", lambda master: nullcontext(spark))
     with pytest.raises(SystemExit) as left:
         main([*common[3:], str(link), "--engine", "spark", "--json"])
     assert left.value.code == 0

@@ -56,7 +56,7 @@ def propagate(
             break
         if settled.any():
             still, codes = still[~settled], codes[~settled]
-            mass = mass[:, np.repeat(~settled, num_classes)]
+            mass = np.ascontiguousarray(mass[:, np.repeat(~settled, num_classes)])
             moved = np.empty_like(mass)
     return done, steps
 

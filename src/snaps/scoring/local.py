@@ -467,7 +467,7 @@ class Inputs:
             table.flags.writeable = False
             self._scored = scorer, table
             for recipe in self.made(Averaged, Propagated, Regressed):  # as large, and read no more
-                del self._made[recipe]
+                self._made.pop(recipe, None)
         return table
 
 
