@@ -203,8 +203,8 @@ def as_half_tensor(kind: str, array: Array, random: Random) -> Any:
 
 
 def as_frame(kind: str, array: Array, random: Random) -> Any:
-    # An index that names rows is the business of fuzz_names.
-    if array.ndim not in (1, 2):
+    # An index that names rows, and tables of edges, which name ids, are the business of names.py.
+    if array.ndim not in (1, 2) or kind == "edges":
         return None
     return pd.DataFrame(array) if array.ndim == 2 else pd.Series(array)
 
