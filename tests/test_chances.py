@@ -488,6 +488,11 @@ def test_a_folder_from_draw_to_sets(tmp_path, capsys):
     assert code == 2
     assert "'--chances' must be risk" in text
     assert not sets.exists()
+    assert "'--chances' must be risk" in run(capsys, "check", folder, *options)[1]
+    code, text = run(capsys, "check", folder, *options, "--chances", "risk")
+    assert code == 0 and "predict" in text and "of draws" not in text  # there is no interval
+    code, text = run(capsys, "accept", folder, *options, "--out", sets)
+    assert code == 2 and "drawn evenly, got nodes drawn by 'risk'; 'snaps predict" in text
     code, text = run(capsys, "predict", folder, *options, "--chances", "risk", "--out", sets)
     assert code == 0
     assert "effective number" in text

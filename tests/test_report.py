@@ -127,7 +127,7 @@ def test_the_numbers_are_those_of_evaluate(name, tmp_path):
     for key in ("coverage", "size", "empty", "singleton_hit", "n_calib", "n_tune"):
         assert numbers[key] == told[key], key
     assert numbers["n_nodes"] == told["n"] == len(TEST)
-    assert f"{percent(told['coverage'])} observed.".replace("\u00a0", " ") in page.text
+    assert f"{percent(told['coverage'])} observed".replace("\u00a0", " ") in page.text
     if told["coverage_interval"] is not None:
         assert (numbers["low"], numbers["high"]) == told["coverage_interval"]
         assert numbers["threshold"] == cp.threshold_

@@ -29,12 +29,13 @@ def check(
     from snaps.cli._calibration import asked_estimator, class_names, read
     from snaps.cli._help import in_options, name_classes
     from snaps.cli._show import provenance
+    from snaps.drawing import check_drawn
     from snaps.errors import SnapsError, SnapsWarning
     from snaps.predictor.estimator import method_of
 
     estimator = asked_estimator(how, saved)
     method = method_of(estimator)
-    data, inputs = read(source, how.group_by)
+    data, inputs = read(source, how.group_by, chances=how.chances)
     names, missing = class_names(data, source.classes), list[str]()
     name_classes(range(data.probs.shape[1]) if names is None else names)
     result: dict[str, Any] = {"folder": str(source.folder), "found": _found(data, names)}
@@ -45,7 +46,8 @@ def check(
             groups = data.columns[how.group_by] if how.group_by else None
             method = method.with_group_floor(how.group_floor, groups)
             if saved.using is None:
-                plan |= _planned(data, source, method, names, groups)
+                check_drawn(source.folder, how.chances)
+                plan |= _planned(data, source, method, names, groups, how.chances is None)
             else:
                 plan |= _continued(data, source.folder, estimator, saved)
         except SnapsError as error:
@@ -90,7 +92,7 @@ def _found(data: Folder, names: Any) -> dict[str, Any]:
 
 
 def _planned(
-    data: Folder, source: FolderOptions, method: Method, names: Any, groups: Any
+    data: Folder, source: FolderOptions, method: Method, names: Any, groups: Any, even: bool
 ) -> dict[str, Any]:
     """What 'snaps predict' would calibrate on, tune on and predict; raises what it would raise."""
     import numpy as np
@@ -145,7 +147,7 @@ def _planned(
         rank = calibration.rank(method.alpha)
         plan["reachable"] = rank <= count
         floors = method.promise.class_floor or method.promise.group_floor
-        if predicted.size and not (floors or bare):
+        if predicted.size and even and not (floors or bare):
             plan["coverage_interval"] = rank_interval(count, len(predicted), rank)
     return plan
 

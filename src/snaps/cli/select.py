@@ -101,7 +101,8 @@ def _write_list(
     chances = how.chances or drawn_with(source.folder)
     if chances is not None:
         raise SnapsError(
-            f"lists must have calibration nodes that were drawn evenly, got chances: {chances}"
+            "lists must have calibration nodes that were drawn evenly, got nodes drawn by "
+            f"'{chances}'; 'snaps predict --chances {chances}' makes sets of them"
         )
     named = {"--label": [asked["label"]]} if "label" in asked else {}
     check_output(out, "--out")
@@ -130,6 +131,10 @@ def _write_list(
     print(chosen, file=file)
     if "false_share" in summary:
         share, count = summary["false_share"], summary["labelled"]
-        print(f"{share:.1%} are wrong among the {count} of them that have a label", file=file)
+        print(
+            f"{share:.1%} are wrong among the {count} of them that have a label; the promise is an "
+            "average, and a single draw may be above it",
+            file=file,
+        )
     if out != "-":
         print(f"wrote {out}", file=file)
