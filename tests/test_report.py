@@ -317,6 +317,10 @@ def test_the_five_answers(tmp_path):
     page = write(cp, tmp_path, case.labels, TEST)
     hits = sets.mask[np.arange(len(TEST)), case.labels[TEST]]
     assert page.numbers["single"] == [(sets.sizes == 1).mean()]
+    listed = cp.accept(error=0.1, nodes=TEST)
+    wrong = listed.label != case.labels[TEST]
+    assert page.numbers["accepted"] == [len(listed) / len(TEST)] and len(listed)
+    assert page.numbers["accepted_wrong"] == [wrong[listed.selected].mean()]
     assert set(page.numbers["right_when_single"]) == {hits[sets.sizes == 1].mean()}
     assert page.numbers["weakest"] == [told["weakest_slice"]["coverage"]]
     assert page.numbers["slab"] == [told["worst_slab"]["coverage"]]

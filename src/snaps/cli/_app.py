@@ -39,13 +39,13 @@ app = typer.Typer(
 )
 _EXAMPLES: dict[Callable[..., None], str] = {  # in the order of the help
     demo: "demo --out demo",
-    check: "check mygraph --alpha 0.05",
-    predict: "predict mygraph --alpha 0.05 --out sets.parquet",
-    calibrate: "calibrate mygraph --alpha 0.05 --out model.snaps",
+    check: "check mygraph --method pooled",
+    predict: "predict mygraph --method pooled --out sets.parquet",
+    calibrate: "calibrate mygraph --method pooled --out model.snaps",
     evaluate: "evaluate mygraph --splits 100 --alpha 0.05 --alpha 0.1",
-    report: "report mygraph --alpha 0.05 --out report.html",
-    select: "select mygraph --label fraud --fdr 0.1 --out flagged.parquet",
-    accept: "accept mygraph --error 0.02 --out accepted.parquet",
+    report: "report mygraph --method pooled --out report.html",
+    select: "select mygraph --method pooled --label fraud --out list.csv",
+    accept: "accept mygraph --method pooled --error 0.02 --out list.csv",
     plan: "plan --alpha 0.05 --within 0.01 --nodes 10000",
     draw: "draw mygraph --nodes 500 --out to_label.csv --seed 7",
     label: "label mygraph to_label.csv",
@@ -190,6 +190,7 @@ def _with_value(text: str, error: Exception) -> str:
     """A complaint of typer's, with the value, which pydantic tells it and some versions drop."""
     from snaps._checks import shown
 
+    text = text.replace(": Value error, ", ": ")  # pydantic's own words
     errors = getattr(error.__cause__, "errors", None)
     value = errors()[0].get("input") if callable(errors) else None
     return f"{text}, got {shown(value)}" if value is not None and shown(value) not in text else text

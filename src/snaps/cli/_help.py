@@ -49,7 +49,9 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Arguments that must be given stand without braces."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [
+            re.sub(r"\{([^{}]*)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)
+        ]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then options by group."""

@@ -236,9 +236,8 @@ def _print(result: dict[str, Any]) -> None:
     print_table(["role", "nodes", "with label"], rows)
     if "predicted" in plan:
         print("\n".join(_steps(plan)))
-    for title, texts in (("Missing", result["missing"]), ("Note", result["notes"])):
-        for text in texts:
-            print(f"{title}: {text}")
+    for text in result["notes"]:  # what is missing is told by the error
+        print(f"Note: {text}")
 
 
 def _steps(plan: dict[str, Any]) -> list[str]:

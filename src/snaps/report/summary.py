@@ -12,7 +12,9 @@ import numpy as np
 from snaps._runtime.randomness import REPORT_STREAM, hashes
 from snaps.conformal.coverage import confident_rank, rank_interval
 from snaps.conformal.rank import exact_rank
+from snaps.errors import SnapsError
 from snaps.predictor.predictor import Predictor
+from snaps.predictor.selection import Selection, accept
 from snaps.report.facts import Subject
 
 _LEVEL = 0.99  # all promises together are found kept so often if they hold
@@ -63,14 +65,18 @@ class Example:
 class Summary:
     """What the first screen needs on top of the numbers.
 
-    `rates` are the promised coverages of the classes where these differ; `singles` the number of
-    sets with one label whose true label is known, and `right` how many of them contain it.
+    `rates` are the promised coverages of the classes where these differ; `accepted` the nodes whose
+    top label can be accepted with at most alpha wrong on average, None where no such list can be
+    made; `singles` the number of sets with one label whose true label is known, and `right` how
+    many of them contain it.
     """
 
     promises: list[PromiseRow]
     rates: Mapping[str, float] | None
     floors: Mapping[str, float]
     confidence: float | None
+    accepted: Selection | None
+    accepted_wrong: float | None  # of those whose true label is known
     singles: int
     right: int
     examples: list[Example]
@@ -105,6 +111,7 @@ def summarise(subject: Subject) -> Summary:
     rates = None
     if isinstance(level, Mapping) and len(set(level.values())) > 1:
         rates = {name: float(1 - Fraction(str(rate))) for name, rate in level.items()}
+    accepted = _accepted(subject)
     weakest = evaluation and evaluation["weakest_slice"]
     concern = bool(
         weakest and weakest["chance"] <= 0.01 and weakest["coverage"] < 1 - subject.alpha
@@ -114,12 +121,32 @@ def summarise(subject: Subject) -> Summary:
         rates=rates,
         floors={name: value for name, value in shown.items() if name.endswith("floor")},
         confidence=shown.get("confidence"),
+        accepted=accepted,
+        accepted_wrong=_share_wrong(accepted, truth, known, predictor.roles.classes),
         singles=int((single & known).sum()),
         right=int((single & hits).sum()),
         examples=_examples(subject, sets.mask, hits, known),
         remedy=_remedy(subject, promises, concern),
         concern=concern,
     )
+
+
+def _accepted(subject: Subject) -> Selection | None:
+    """The nodes that `accept` lists at the report's own error rate."""
+    try:
+        return accept(subject.predictor, subject.alpha, subject.nodes)
+    except SnapsError:  # calibration nodes drawn by chances, or on another graph
+        return None
+
+
+def _share_wrong(
+    accepted: Selection | None, truth: np.ndarray, known: np.ndarray, classes: np.ndarray
+) -> float | None:
+    """The share of accepted labels that is wrong, where the true label is known."""
+    judged = known if accepted is None else known & accepted.selected
+    if accepted is None or not judged.any():
+        return None
+    return float((accepted.label[judged] != classes[truth[judged]]).mean())
 
 
 def _promises(subject: Subject) -> list[PromiseRow]:
