@@ -88,22 +88,22 @@ def test_predict_as_a_program(here):
     assert table["size"].to_pylist() == expected.sizes.tolist()
 
 
-def test_predict_does_without_pandas(here):
-    """Which pyarrow looks for: half a second. Whoever else imports it finds it."""
+def test_predict_does_without_slow_imports(here):
+    """Half a second each: pandas, which pyarrow looks for and others still find; `scipy.stats`."""
     code = f"""
 import sys
 from snaps.cli import main
 try:
     main({[*PREDICT, "--alpha", "0.2"]})
 except SystemExit as end:
-    print(end.code, "pandas" in sys.modules, len(sys.meta_path) - before)
+    print(end.code, "pandas" in sys.modules, len(sys.meta_path) - before, "scipy.stats" in sys.modules)
 import pandas, pyarrow
 print(len(pyarrow.table({{"a": [1, 2]}}).to_pandas()))
 """
     done = shell(sys.executable, "-c", "import sys; before = len(sys.meta_path)" + code)
     assert (done.returncode, done.stderr) == (0, "")
     old = int(pa.__version__.split(".")[0]) < 20  # looks for pandas in to_numpy, too
-    assert done.stdout.endswith(f"wrote sets.parquet\n0 {old} 0\n2\n")
+    assert done.stdout.endswith(f"wrote sets.parquet\n0 {old} 0 False\n2\n")
 
 
 def test_demo_as_a_program(tmp_path):

@@ -7,6 +7,7 @@ from math import comb
 
 import numpy as np
 import pytest
+from scipy.stats import hypergeom
 
 import snaps
 from snaps.predictor import slices
@@ -183,3 +184,16 @@ def test_probabilities_that_are_all_alike():
     cp.calibrate(None, np.full((400, 2), 0.5), labels, np.arange(100))
     told = cp.evaluate(labels)
     assert told["worst_slab"] is None and told["weakest_slice"]["coverage"] == 1
+
+
+@pytest.mark.parametrize("total", (1, 2, 40, 1000, 300_000))
+def test_hits_dealt_at_random_are_hypergeometric(total):
+    rng = np.random.default_rng(total)
+    for _ in range(20):
+        good, n = int(rng.integers(total + 1)), int(rng.integers(1, total + 1))
+        law = hypergeom(total, good, n)
+        hits = np.arange(total) < good
+        for h in law.ppf([1e-9, 1e-3, 0.3, 0.99]):
+            assert slices._tail(hits, n, h) == pytest.approx(law.cdf(h), rel=1e-7)
+        for level in (1e-6, 1e-3, 0.4):
+            assert slices._quantile(hits, n, level) * n == pytest.approx(law.ppf(level))

@@ -58,8 +58,6 @@ def find_slices(predictor: Predictor, sets: PredictionSets, truth: np.ndarray) -
 
 def weakest_slice(slices: Sequence[Slices], hits: np.ndarray) -> dict[str, Any]:
     """The slice that is least likely to be covered so little by chance; see `evaluate`."""
-    from scipy.stats import hypergeom
-
     rows: list[tuple[str, Any]] = []
     nodes, covered = [], []
     for by, names, codes in slices:
@@ -70,7 +68,7 @@ def weakest_slice(slices: Sequence[Slices], hits: np.ndarray) -> dict[str, Any]:
         nodes.append(counts[present])
         covered.append(np.bincount(codes[inside], hits[inside], len(names))[present])
     n, h = np.concatenate(nodes), np.concatenate(covered)
-    tails = hypergeom(len(hits), int(hits.sum()), n).cdf(h)
+    tails = np.array([_tail(hits, *pair) for pair in zip(n.tolist(), h.tolist(), strict=True)])
     worst = int(np.lexsort((-n, h / n, tails))[0])
     by, name = rows[worst]
     return {
@@ -86,9 +84,34 @@ def weakest_slice(slices: Sequence[Slices], hits: np.ndarray) -> dict[str, Any]:
 
 def _quantile(hits: np.ndarray, n: int, level: float) -> float:
     """A quantile of the coverage of n nodes, if hits are dealt out to nodes at random."""
-    from scipy.stats import hypergeom
+    least, chances = _dealt(hits, n)
+    return (least + int(np.searchsorted(np.cumsum(chances), level))) / n
 
-    return float(hypergeom(len(hits), int(hits.sum()), n).ppf(level)) / n
+
+def _tail(hits: np.ndarray, n: int, covered: float) -> float:
+    """The probability of so few hits or fewer among n nodes, dealt out at random."""
+    least, chances = _dealt(hits, n)
+    return float(min(1.0, chances[: max(0, int(covered) - least + 1)].sum()))
+
+
+def _dealt(hits: np.ndarray, n: int) -> tuple[int, np.ndarray]:
+    """The hypergeometric distribution of hits among n nodes: the least number, and its chances.
+
+    From so far below the mean to so far above it that what is left out is not counted by floats.
+    `scipy.stats` has it too, and takes longer to import than a small graph to predict.
+    """
+    from scipy.special import betaln
+
+    def log_choose(of: Any, chosen: Any) -> Any:
+        return -np.log(of + 1) - betaln(of - chosen + 1, chosen + 1)
+
+    total, good = len(hits), int(hits.sum())
+    share = good / total
+    far = 40 * (1 + np.sqrt(n * share * (1 - share)))
+    least = max(0, n + good - total, int(n * share - far))
+    counts = np.arange(least, min(n, good, int(n * share + far)) + 1)
+    ways = log_choose(good, counts) + log_choose(total - good, n - counts)
+    return least, np.exp(ways - log_choose(total, n))
 
 
 def worst_slab(columns: np.ndarray, hits: np.ndarray, seed: int) -> tuple[float, int] | None:

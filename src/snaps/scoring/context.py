@@ -19,6 +19,7 @@ SUMMARY_SIZE = 128  # columns that sum up the features
 CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
 BLOCK_ROWS, BLOCK_BYTES = 8192, 2**24  # of features that are summed up at a time, about
 ROUNDS = 2  # of subspace iteration
+WELL = 1e-8  # conditioned are products whose least eigenvalue is more than so much of the largest
 # Label propagation: the share of a node's mass that comes from its neighbours (the rest is its
 # own start), the most steps, and the change at which it has settled.
 FROM_NEIGHBOURS, STEPS, SETTLED = 0.9, 30, 1e-3
@@ -145,13 +146,22 @@ def _leading(
 
     basis = np.random.default_rng(0).standard_normal((d, wide))
     for _ in range(ROUNDS):
-        basis = np.linalg.qr(through(basis))[0]
+        basis = _orthonormal(through(basis))
     # The table times the basis is tall; what makes its columns orthonormal is small.
     seen = through(basis)
     squares, turn = np.linalg.eigh(basis.T @ seen)
     turn = turn / np.sqrt(np.maximum(squares, max(1e-12 * squares[-1], 1e-200)))
-    left, values, _ = np.linalg.svd((seen @ turn).T, full_matrices=False)
-    return basis @ turn @ (left * values)[:, :size]
+    squares, left = np.linalg.eigh(turn.T @ (seen.T @ seen) @ turn)
+    left *= np.sqrt(np.maximum(squares, 0))
+    return basis @ (turn @ left[:, ::-1][:, :size])
+
+
+def _orthonormal(table: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of a tall table's columns: by their products, where these say enough."""
+    squares, turn = np.linalg.eigh(table.T @ table)
+    if squares[0] > WELL * squares[-1]:
+        return table @ (turn / np.sqrt(squares))
+    return np.linalg.qr(table)[0]
 
 
 def _block_rows(features: Any) -> int:
