@@ -8,7 +8,8 @@ The peers are installed apart, for they ask for versions of their own:
 It writes the table into docs/comparison.md. Every tool gets the same probabilities and the same
 1,000 calibration nodes, and is timed from there to the sets of all other nodes; the fastest of some
 runs counts, so compiling does not. TorchCP is timed with one thread and with all, and the better of
-the two counts. Coverage and size are means over 100 splits, the same for all tools.
+the two counts. Coverage and size are means over 100 splits, the same for all tools; those of our
+graph methods are drawn by `evaluate_splits`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Subject:
 class Job:
     """What is done, with what: `start` makes what all splits share, and gives what predicts one.
 
-    `method` is one of ours, whose splits `evaluate_splits` makes; `judged` says whether splits are
+    `method` is one of ours whose splits `evaluate_splits` draws; `judged` says whether splits are
     made at all. `plain` ones of torch are timed from ready tensors, with one thread as well.
     """
 
@@ -77,7 +78,7 @@ def jobs(subject: Subject) -> Iterator[Job]:
     for score, kind in (("THR", snaps.THR()), ("APS", snaps.APS())):
         name = f"{score}, no graph"
         plain = snaps.SplitConformal(ALPHA, score=kind)
-        yield Job(name, "snaps", lambda s=plain: _ours(subject, s), plain)
+        yield Job(name, "snaps", lambda s=plain: _ours(subject, s))
         yield Job(name, "TorchCP", lambda s=score: _torchcp(subject, s), plain=True)
         yield Job(name, "MAPIE", lambda s=score: _mapie(subject, s))
         if score == "THR":  # the same sets; of many nodes it takes seconds
