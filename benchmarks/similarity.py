@@ -66,9 +66,9 @@ DENSE_BYTES = 300 * 2**20  # larger tables take scikit-learn minutes and gigabyt
 
 
 def _bytes(features: sp.csr_array, way: str) -> int:
-    """Of the dense copy; of sparse rows, a hundredth of all pairs."""
+    """Of the dense copy; of sparse rows, a part of all pairs."""
     n, d = features.shape
-    return 8 * n * d if way == "sklearn dense" else n * n // 100
+    return 8 * n * d if way == "sklearn dense" else n * n // 20
 
 
 RIVALS: dict[str, Callable[[sp.csr_array], Any]] = {

@@ -96,8 +96,23 @@ class Drawing:
             x += width + 12
         self.text(x - 4, y, "}", size=22)
 
-    def write(self) -> None:
-        path = DOCS / "pictures" / f"{self.name}.svg"
+    def stack(self, panels: Iterable[tuple[int, int]], height: int, notes: Sequence[str]) -> None:
+        """Write it for a phone: its panels, (left, width), below one another, and notes."""
+        narrow, down = Drawing(self.name, max(w for _, w in panels) + 20, 0, self.says), 0
+        narrow.shapes = [f'  <symbol id="all" overflow="visible">{"".join(self.shapes)}</symbol>']
+        for left, width in panels:
+            size = f'width="{width}" height="{height}" viewBox="{left} 0 {width} {height}"'
+            narrow.shapes.append(f'  <svg y="{down}" {size}><use href="#all"/></svg>')
+            down += height
+        for note in notes:
+            narrow.text(24, down + 16, note, "dim", 14)
+            down += 20
+        narrow.height = down + 10
+        narrow.write(phone=True)
+
+    def write(self, phone: bool = False) -> None:
+        """Write the file; the one for phones lies with the style sheet that shows it."""
+        path = DOCS / ("static" if phone else "pictures") / f"{self.name}.svg"
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
             f'width="{self.width}" height="{self.height}" role="img">'
@@ -178,18 +193,18 @@ def draw_idea(example: Example) -> None:
         picture.chips(
             left, 300, [AREAS[place] for place in inside], [COLOURS[place] for place in inside]
         )
+    notes = (
+        f"True label: {truth}. The cut-offs were set on",
+        "labelled calibration nodes, for 90 % coverage.",
+    )
+    picture.stack([(0, 272), (272, 336), (608, 292)], 318, notes)
     picture.line(272, 24, 272, 308, "faint")
     picture.line(608, 24, 608, 308, "faint")
-    picture.text(
-        24, 338,
-        f"True label: {truth}. The cut-offs were set on labelled calibration nodes, "
-        "for 90 % coverage.",
-        "dim", 14,
-    )  # fmt: skip
+    picture.text(24, 338, " ".join(notes), "dim", 14)
     picture.write()
 
 
-def draw_sizes() -> dict[str, float]:
+def draw_sizes(phone: bool = False) -> dict[str, float]:
     """Labels per set of four methods on the seven graphs with their own features."""
     methods = {"APS": "grey", "DAPS": "b", "SNAPS": "c", "Pooled": "a"}
     sizes: dict[str, dict[str, float]] = {name: {} for name in methods}
@@ -201,19 +216,25 @@ def draw_sizes() -> dict[str, float]:
                 sizes[name][row["dataset"]] = row["size"]
     means = {name: float(np.mean([found[g] for g in GRAPHS])) for name, found in sizes.items()}
     says = ", ".join(f"{name} {value:.2f}" for name, value in means.items())
-    picture = Drawing("sizes", 860, 400, f"Labels per set at 95 % coverage, mean of seven: {says}")
-    picture.text(24, 34, "Labels per set at 95 % coverage (fewer is better)", size=17,
-                 font_weight=600)  # fmt: skip
-    left, width, top, step, low, high = 190, 620, 92, 33, 0.9, 3.0
+    left, width, top = (165, 280, 116) if phone else (190, 620, 92)
+    step, low, high = 33, 0.9, 3.0
+    picture = Drawing(
+        "sizes", left + width + 50 - 20 * phone, top + 308,
+        f"Labels per set at 95 % coverage, mean of seven: {says}",
+    )  # fmt: skip
+    better = "" if phone else " (fewer is better)"
+    picture.text(24, 34, f"Labels per set at 95 % coverage{better}", size=17, font_weight=600)
 
     def across(value: float) -> float:
         return left + width * (value - low) / (high - low)
 
     for place, (name, colour) in enumerate(methods.items()):
-        at = 190 + 150 * place
-        picture.dot(at, 58, 7, colour)
+        at, down = (left + 140 * (place % 2), 58 + 24 * (place // 2)) if phone else (
+            left + 150 * place, 58,
+        )  # fmt: skip
+        picture.dot(at, down, 7, colour)
         note = " (paper)" if name == "SNAPS" else ""
-        picture.text(at + 13, 63, name + note, "ink" if name == "Pooled" else "dim", 15)
+        picture.text(at + 13, down + 5, name + note, "ink" if name == "Pooled" else "dim", 15)
     for tick in (1.0, 1.5, 2.0, 2.5, 3.0):
         picture.line(across(tick), top - 14, across(tick), top + 8 * step - 8, "faint", 1)
         picture.text(across(tick), top + 8 * step + 12, f"{tick:g}", "dim", 14,
@@ -230,10 +251,10 @@ def draw_sizes() -> dict[str, float]:
         for name, value in values.items():
             picture.dot(across(value), y, 7, methods[name])
         if not key:
-            for name in ("APS", "DAPS", "SNAPS", "Pooled"):
+            for name in ("APS", "Pooled") if phone else methods:
                 picture.text(across(values[name]), y - 11, f"{values[name]:.2f}", size=13,
                              text_anchor="middle")  # fmt: skip
-    picture.write()
+    picture.write(phone)
     return means
 
 
@@ -250,34 +271,39 @@ def _histogram(
             picture.box(x + place * step + 0.5, y + height - tall, step - 1, tall, kind, 0)
 
 
-def draw_threshold(example: Example) -> None:
+def draw_threshold(example: Example, phone: bool = False) -> None:
     """Scores of true labels of calibration nodes, and where the threshold lies among them."""
+    left, width = (24, 330) if phone else (60, 740)
     cp = example.alone
     scores, n = np.sort(cp.calib_scores_), len(cp.calib_nodes_)
     rank, cut = conformal_rank(n, 0.1), float(cp.threshold_)
     picture = Drawing(
-        "threshold", 860, 300,
+        "threshold", left + width + 66, 300,
         f"The threshold is the {rank}st smallest of {n} scores of true labels: {cut:.2f}",
     )  # fmt: skip
     edges = np.linspace(0, 1, 51)
-    picture.text(24, 34, f"Scores of the true labels of {n:,} calibration nodes", size=17,
-                 font_weight=600)  # fmt: skip
-    box = (60, 50, 740, 170)
-    _histogram(picture, scores, box, "a", edges)
-    picture.line(60, 220, 800, 220)
-    at = 60 + 740 * cut
+    title = (
+        f"True labels of {n:,} calibration nodes"
+        if phone
+        else (f"Scores of the true labels of {n:,} calibration nodes")
+    )
+    picture.text(24, 34, title, size=17, font_weight=600)
+    _histogram(picture, scores, (left, 50, width, 170), "a", edges)
+    picture.line(left, 220, left + width, 220)
+    at = left + width * cut
     picture.line(at, 50, at, 232, "cut", 2, stroke_dasharray="5 4")
     picture.text(at - 10, 72, f"threshold {cut:.2f}", "cuttext", 15, text_anchor="end")
     picture.text(at - 10, 94, f"rank {rank} of {n:,}", "cuttext", 14, text_anchor="end")
+    middle = left + width / 2
     below = "90 % of the true labels: in their sets"
-    picture.text(60 + 370 * cut, 140, below, "dim", 14, text_anchor="middle")
-    picture.text(806, 140, "10 %", "dim", 14)
-    picture.text(806, 158, "missed", "dim", 14)
+    picture.text(left + width / 2 * cut, 140, below, "dim", 14, text_anchor="middle")
+    picture.text(left + width + 6, 140, "10 %", "dim", 14)
+    picture.text(left + width + 6, 158, "missed", "dim", 14)
     for tick in (0, 0.2, 0.4, 0.6, 0.8, 1.0):
-        picture.text(60 + 740 * tick, 244, f"{tick:g}", "dim", 14, text_anchor="middle")
-    picture.text(430, 276, "score: how strange the label looks (1 - probability)", "dim", 14,
+        picture.text(left + width * tick, 244, f"{tick:g}", "dim", 14, text_anchor="middle")
+    picture.text(middle, 276, "score: how strange the label looks (1 - probability)", "dim", 14,
                  text_anchor="middle")  # fmt: skip
-    picture.write()
+    picture.write(phone)
 
 
 def draw_draw() -> None:
@@ -315,6 +341,7 @@ def draw_draw() -> None:
     for (left, _), lines in zip(steps, notes, strict=True):
         for place, line in enumerate(lines):
             picture.text(left, 276 + 22 * place, line, "dim", 14)
+    picture.stack([(18, 262), (304, 262), (590, 262)], 320, ())  # without the arrows
     picture.write()
 
 
@@ -340,9 +367,10 @@ def _links(places: list[tuple[float, float]]) -> list[tuple[int, int]]:
 def main() -> None:
     example = Example()
     draw_idea(example)
-    draw_threshold(example)
     draw_draw()
-    draw_sizes()
+    for phone in (False, True):
+        draw_threshold(example, phone)
+        draw_sizes(phone)
 
 
 if __name__ == "__main__":

@@ -178,7 +178,8 @@ def test_text_is_never_a_number():
     assert encode(["1", "0", "1"], 2, classes=["0", "1"]) == ([1, 0, 1], ["0", "1"])
     message = "'labels' must be among the classes [0, 1], got '1' at node 0"
     assert complaint(lambda: encode(["1", "0"], 2, classes=[0, 1])) == message
-    message = "'labels' must be among the classes ['0', '1'], got 1 at node 1"
+    message = "'labels' must be among the classes ['0', '1'], got 1 at node 1; if they "
+    message += "number the columns, pass np.array(classes)[labels]"
     assert complaint(lambda: encode([-1, 1], 2, classes=["0", "1"])) == message
 
 

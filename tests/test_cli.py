@@ -96,7 +96,8 @@ from snaps.cli import main
 try:
     main({[*PREDICT, "--alpha", "0.2"]})
 except SystemExit as end:
-    print(end.code, "pandas" in sys.modules, len(sys.meta_path) - before, "scipy.stats" in sys.modules)
+    slow = "scipy.stats" in sys.modules
+    print(end.code, "pandas" in sys.modules, len(sys.meta_path) - before, slow)
 import pandas, pyarrow
 print(len(pyarrow.table({{"a": [1, 2]}}).to_pandas()))
 """

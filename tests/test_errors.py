@@ -163,11 +163,14 @@ def named_path(**features):
     return path
 
 
+OTHERS = (
+    ": of other kinds pass one type of edges, or a sparse matrix, to snaps.Graph(edges, features)"
+)
 FOREIGN = {
-    "'data' must have an edge_index, got Data without": lambda: snaps.Graph.from_pyg(
+    f"'data' must have an edge_index, got Data without{OTHERS}": lambda: snaps.Graph.from_pyg(
         Data(x=torch.ones(3, 2))
     ),
-    "'data' must have an edge_index, got dict without": lambda: snaps.Graph.from_pyg({}),
+    f"'data' must have an edge_index, got dict without{OTHERS}": lambda: snaps.Graph.from_pyg({}),
     "'edges' must be integers, got float32": lambda: snaps.Graph.from_pyg(
         Data(edge_index=torch.rand(2, 3), num_nodes=4)
     ),
@@ -279,6 +282,12 @@ NODES = {
     ),
     "'nodes' must be integer positions or a boolean mask, got <U7": lambda: calibrate(
         nodes=NAMES[:30]
+    ),
+    "'nodes' as a mask must have shape (60,), got (60, 10): take one of 10 columns": (
+        lambda: calibrate(nodes=np.ones((60, 10), bool))
+    ),
+    "'nodes' must not repeat a node (a mask must be boolean), got 0 twice or more": (
+        lambda: calibrate(nodes=np.eye(60, dtype=np.uint8)[3])
     ),
     "'nodes' as a mask must have shape (60,), got (59,)": lambda: calibrate(
         nodes=np.ones(59, bool)

@@ -61,6 +61,7 @@ def test_a_threshold_per_group(by_class):
             p_values[row, y] = (1 + sum(c >= s for c in own)) / (len(own) + 1)
         threshold = cp.threshold_[case.bands[node]]
         explained = cp.explain(int(node))
+        assert str(cp.explain(np.array(node))) == str(explained)
         assert (explained.threshold == threshold).all()
         assert (explained.inside == expected[row]).all()
     np.testing.assert_array_equal(sets.mask, expected)

@@ -182,9 +182,11 @@ def test_weights(tmp_path, way):
 
 
 def test_without_being_asked_for_weights_are_one():
+    with pytest.warns(snaps.SnapsWarning, match="edge_weight of 'data' is ignored"):
+        from_pyg = snaps.Graph.from_pyg(weighted_pyg(edge_weight=slice(5)))
     for graph in (
         snaps.Graph(weighted_matrix()),
-        snaps.Graph.from_pyg(weighted_pyg(edge_weight=slice(5))),
+        from_pyg,
         snaps.Graph.from_networkx(weighted_networkx()),
     ):
         assert not graph.weighted and links(graph) == LINKS and graph.adjacency.dtype == np.float32

@@ -329,15 +329,19 @@ def test_the_five_answers(tmp_path):
         assert question in page.text
 
 
-def test_the_weakest_slice_has_a_remedy(tmp_path, monkeypatch):
-    """All nodes of a class are missed: the page names it, and what to do."""
+@pytest.mark.parametrize(("alpha", "easy"), [(0.2, True), (0.05, False)])
+def test_the_weakest_slice_has_a_remedy(tmp_path, monkeypatch, alpha, easy):
+    """Which is a smaller alpha where the classifier alone is right more often than asked for."""
     case = made()
-    cp = snaps.SplitConformal(0.2).calibrate(case.graph, case.probs, case.labels, CALIB)
+    cp = snaps.SplitConformal(alpha).calibrate(case.graph, case.probs, case.labels, CALIB)
     shown = summary(cp, case.labels, TEST, monkeypatch, tmp_path)
+    listed, none = cp.accept(error=alpha, nodes=TEST), cp.predict_set(TEST).sizes == 0
+    assert (len(listed) == len(TEST) and none.mean() >= 0.01) == easy
+    assert shown.accepted_empty == (listed.selected & none).sum()
     weakest = cp.evaluate(case.labels, TEST)["weakest_slice"]
-    concern = weakest["chance"] <= 0.01 and weakest["coverage"] < 0.8
+    concern = weakest["chance"] <= 0.01 and weakest["coverage"] < 1 - alpha
     assert shown.concern == concern
-    assert shown.remedy == (weakest["by"] if concern else "use")
+    assert shown.remedy == ("alpha" if easy else weakest["by"] if concern else "use")
 
 
 def test_three_real_nodes(tmp_path, monkeypatch):

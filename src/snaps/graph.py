@@ -28,7 +28,7 @@ from snaps._checks.matrices import scale_rows
 from snaps._checks.named import align_features
 from snaps._runtime.memory import filled
 from snaps._runtime.randomness import Keys, Positions, node_keys
-from snaps.errors import SnapsError
+from snaps.errors import SnapsError, warn
 from snaps.io.files import csr_from_arrays, features_from_arrays, open_npz
 
 if TYPE_CHECKING:
@@ -194,7 +194,8 @@ class Graph:
     def from_pyg(cls, data: Any, *, weighted: bool = False, **options: Any) -> Graph:
         """Take `edge_index`, `x` and `num_nodes` of a torch_geometric `Data`.
 
-        A weighted graph takes `edge_weight`, or an `edge_attr` with one number per edge.
+        A weighted graph takes `edge_weight`, or an `edge_attr` with one number per edge. Other
+        arguments are those of `Graph`, such as `ids`.
 
         Examples
         --------
@@ -205,9 +206,14 @@ class Graph:
         """
         edges = data.edge_index if has(data, "edge_index") else None
         if edges is None:
-            raise SnapsError(f"'data' must have an edge_index, got {type(data).__name__} without")
+            raise SnapsError(
+                f"'data' must have an edge_index, got {type(data).__name__} without: of other "
+                "kinds pass one type of edges, or a sparse matrix, to snaps.Graph(edges, features)"
+            )
         if check_flag(weighted, "weighted"):
             options["edge_weights"] = pyg_weights(data)
+        elif getattr(data, "edge_weight", None) is not None:
+            warn("edge_weight of 'data' is ignored; weighted=True (--weighted) uses it")
         num_nodes = getattr(data, "num_nodes", None)
         features = getattr(data, "x", None)
         return cls(edges, features, num_nodes, weighted=weighted, **options)

@@ -236,7 +236,8 @@ class THR(Score):
 
 def warn_untuned(n: int, fallback: str) -> None:
     """Say that nothing was tuned, and what is used instead."""
-    warn(f"{n} nodes are too few to tune on: using {fallback}")
+    nodes, also = (f"{n} nodes", "") if n else ("the calibration nodes", " as well")
+    warn(f"{nodes} are too few to tune on{also}: using {fallback}")
 
 
 LIBRARY = frozenset({APS, RAPS, SAPS, THR})

@@ -311,7 +311,7 @@ def _search_sparse(
     width = BLOCK_BYTES * n // (12 * table.nnz + 1)
     short = _costs(table)[0] < STEP_COST * n * n / WIDE and not waiting.any()
     for block in blocks(candidates, min(width, (WIDE if short else 1) * SPARSE_ROWS)):
-        index = _inverted(table[block])
+        index = _inverted(table if np.array_equal(block, np.arange(n)) else table[block])
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
         wanted = _limits(block, waiting, *neighbours)
         common = (*arrays, index, block, scales, wanted, squares, rank, *neighbours)

@@ -416,8 +416,9 @@ def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -
     array = to_numpy(nodes, name)
     if array.dtype == bool:
         if array.shape != (num_nodes,):
+            hint = f": take one of {array.shape[1]} columns" if array.ndim == 2 else ""
             raise SnapsError(
-                f"'{name}' as a mask must have shape ({num_nodes},), got {array.shape}"
+                f"'{name}' as a mask must have shape ({num_nodes},), got {array.shape}{hint}"
             )
         array = np.flatnonzero(array)
     if array.ndim != 1:
@@ -432,7 +433,8 @@ def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -
         bad = (array < 0) | (array >= num_nodes)
         raise SnapsError(f"'{name}' must lie from 0 to {num_nodes - 1}, got {array[bad][0]}")
     array = array.astype(np.int64)
-    refuse_repeated(array, f"'{name}' must not repeat a node")
+    mask = " (a mask must be boolean)" if array.shape == (num_nodes,) and array.max() < 2 else ""
+    refuse_repeated(array, f"'{name}' must not repeat a node{mask}")
     return array
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import as_array, has, is_tensor, shown
-from snaps._checks.ids import refuse_unwritable
+from snaps._checks.ids import plain_scalar, refuse_unwritable
 from snaps.errors import SnapsError, warn
 
 _EXACT = 2**53  # beyond it a float may stand for several whole numbers
@@ -66,9 +66,11 @@ def encode_labels(
                 f"'{name}' must lie from 0 to {num_classes - 1}, or be -1 where unknown, "
                 f"got {value} at node {row}" + (f"; {_HINT}" if classes is None else "")
             )
+        numbers = unknown == -1 and known.dtype.kind == "U"
+        hint = "; if they number the columns, pass np.array(classes)[labels]" if numbers else ""
         raise SnapsError(
             f"'{name}' must be among the classes {shown(known.tolist())}, "
-            f"got {shown(value)} at node {row}"
+            f"got {shown(value)} at node {row}{hint}"
         )
     return np.append(codes, -1)[inverse], known
 
@@ -110,6 +112,7 @@ def check_classes(classes: Any, num_classes: int) -> np.ndarray:
 
 def class_code(label: Any, classes: np.ndarray, name: str = "label") -> int:
     """The column of a class that is given by its name."""
+    label = plain_scalar(label)
     kinds = str if classes.dtype.kind == "U" else (int, np.integer)
     if isinstance(label, kinds) and not isinstance(label, bool):
         places = np.flatnonzero(classes == label)

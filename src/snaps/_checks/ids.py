@@ -29,6 +29,12 @@ def check_ids(ids: Any, name: str, *, unique: bool = True) -> np.ndarray:
     return array
 
 
+def plain_scalar(value: Any) -> Any:
+    """What a tensor or an array of no dimension holds; anything else as it is."""
+    scalar = has(value, "item") and getattr(value, "shape", None) == ()
+    return value.item() if scalar else value
+
+
 def refuse_unwritable(texts: np.ndarray, name: str) -> None:
     """Complain about what no file could hold: halves of characters, and NUL, where Arrow stops."""
     if texts.dtype.kind != "U" or not texts.size or not texts.dtype.itemsize:

@@ -78,6 +78,7 @@ _WORDS = (
     (r"\bpass alpha=", "pass --alpha "),
     (r"^'classes' must", "'--classes' must"),
     (r"^'labels' must", "column 'label' must"),
+    (r"; if they number the columns, pass .*", ""),
     (r"where 'labels' are", "where labels are"),
     (r"\bcalibrate\(\) (?:anew|again)", "run 'snaps calibrate' again"),
     (r"\bcall calibrate\(\)", "run 'snaps calibrate'"),

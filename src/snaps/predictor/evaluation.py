@@ -80,7 +80,8 @@ class Evaluation(dict[str, Any]):
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Draw the coverage of all nodes, of each class and of each group.
 
-        The band is the 99 % range of random calibration splits, where one threshold is for all.
+        The bar behind all nodes is the 99 % range of random calibration splits, where one threshold
+        is for all.
 
         Parameters
         ----------
@@ -105,7 +106,9 @@ class Evaluation(dict[str, Any]):
             coverages |= dict(sorted(named.items(), key=lambda item: item[1])[:_PLOTTED])
         axis = new_axis(max(1.6, 0.24 * len(coverages) + 1))
         if self["coverage_interval"] is not None:
-            axis.axvspan(*self["coverage_interval"], color="#56B4E9", alpha=0.3, linewidth=0)
+            low, high = self["coverage_interval"]
+            axis.barh(0, high - low, 0.8, low, color="#56B4E9", alpha=0.4, label="99 % of splits")
+            axis.legend(loc="best", frameon=False)
         places = np.arange(len(coverages))
         axis.plot(list(coverages.values()), places, "o", color="#0072B2")
         axis.set_yticks(places, list(coverages))

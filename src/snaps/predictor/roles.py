@@ -14,7 +14,7 @@ import numpy as np
 
 from snaps._checks import check_disjoint, check_integer, check_known, shown
 from snaps._checks.classes import check_groups, encode_labels
-from snaps._checks.ids import check_ids, locate, node_positions
+from snaps._checks.ids import check_ids, locate, node_positions, plain_scalar
 from snaps._checks.named import align, align_mask
 from snaps._runtime.randomness import (
     SMOOTH_STREAM,
@@ -327,6 +327,7 @@ def _check_same(graph: Graph, nodes: Labelled, codes: np.ndarray) -> None:
 
 def read_node(graph: Graph, node: Any) -> int:
     """Position of the one node that a user names."""
+    node = plain_scalar(node)
     if isinstance(node, str):
         return int(locate(graph.ids, check_ids([node], "'node'"), "'node'")[0])
     return check_integer(node, "node", low=0, high=graph.num_nodes - 1)

@@ -18,6 +18,7 @@ from snaps.predictor.selection import Selection, accept
 from snaps.report.facts import Subject
 
 _LEVEL = 0.99  # all promises together are found kept so often if they hold
+_MANY = 0.01  # a share of sets that is worth a word
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Summary:
     confidence: float | None
     accepted: Selection | None
     accepted_wrong: float | None  # of those whose true label is known
+    accepted_empty: int  # of those whose set is empty
     singles: int
     right: int
     examples: list[Example]
@@ -111,7 +113,8 @@ def summarise(subject: Subject) -> Summary:
     rates = None
     if isinstance(level, Mapping) and len(set(level.values())) > 1:
         rates = {name: float(1 - Fraction(str(rate))) for name, rate in level.items()}
-    accepted = _accepted(subject)
+    accepted, empty = _accepted(subject), sets.sizes == 0
+    easy = bool(accepted) and accepted.selected.all() and empty.mean() >= _MANY
     weakest = evaluation and evaluation["weakest_slice"]
     concern = bool(
         weakest and weakest["chance"] <= 0.01 and weakest["coverage"] < 1 - subject.alpha
@@ -123,10 +126,11 @@ def summarise(subject: Subject) -> Summary:
         confidence=shown.get("confidence"),
         accepted=accepted,
         accepted_wrong=_share_wrong(accepted, truth, known, predictor.roles.classes),
+        accepted_empty=int((accepted.selected & empty).sum()) if accepted else 0,
         singles=int((single & known).sum()),
         right=int((single & hits).sum()),
         examples=_examples(subject, sets.mask, hits, known),
-        remedy=_remedy(subject, promises, concern),
+        remedy=_remedy(subject, promises, concern, easy),
         concern=concern,
     )
 
@@ -200,7 +204,7 @@ def _rank(predictor: Predictor, n: int, promised: float) -> int:
     return confident_rank(n, alpha, confidence)
 
 
-def _remedy(subject: Subject, promises: list[PromiseRow], concern: bool) -> str:
+def _remedy(subject: Subject, promises: list[PromiseRow], concern: bool, easy: bool) -> str:
     """What to do next: a word for the sentence in the template."""
     evaluation = subject.evaluation
     if (subject.look is not None and not subject.look.alike) or subject.predictor.apart:
@@ -211,6 +215,8 @@ def _remedy(subject: Subject, promises: list[PromiseRow], concern: bool) -> str:
         return "label"
     if any(row.status == "broken" for row in promises):
         return "more labels" if promises[0].status != "broken" else "exchangeability"
+    if easy:  # the classifier alone is right more often than was asked for
+        return "alpha"
     if concern:
         by: str = evaluation["weakest_slice"]["by"]
         return "more labels" if by in subject.predictor.calibration.kind else by
