@@ -114,7 +114,8 @@ def summarise(subject: Subject) -> Summary:
     if isinstance(level, Mapping) and len(set(level.values())) > 1:
         rates = {name: float(1 - Fraction(str(rate))) for name, rate in level.items()}
     accepted, empty = _accepted(subject), sets.sizes == 0
-    easy = bool(accepted) and accepted.selected.all() and empty.mean() >= _MANY
+    everyone = accepted is not None and len(accepted) == len(nodes)
+    easy = everyone and float(empty.mean()) >= _MANY
     weakest = evaluation and evaluation["weakest_slice"]
     concern = bool(
         weakest and weakest["chance"] <= 0.01 and weakest["coverage"] < 1 - subject.alpha
