@@ -19,6 +19,7 @@ from snaps.report.facts import Subject
 
 _LEVEL = 0.99  # all promises together are found kept so often if they hold
 _MANY = 0.01  # a share of sets that is worth a word
+_ERROR = 0.02  # of accepted labels, as `accept` has it by default
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class Summary:
     """What the first screen needs on top of the numbers.
 
     `rates` are the promised coverages of the classes where these differ; `accepted` the nodes whose
-    top label can be accepted with at most alpha wrong on average, None where no such list can be
-    made; `singles` the number of sets with one label whose true label is known, and `right` how
+    top label can be accepted, at most 2 % of them wrong on average, None where no such list can
+    be made; `singles` the number of sets with one label whose true label is known, and `right` how
     many of them contain it.
     """
 
@@ -114,7 +115,8 @@ def summarise(subject: Subject) -> Summary:
     if isinstance(level, Mapping) and len(set(level.values())) > 1:
         rates = {name: float(1 - Fraction(str(rate))) for name, rate in level.items()}
     accepted, empty = _accepted(subject), sets.sizes == 0
-    everyone = accepted is not None and len(accepted) == len(nodes)
+    # All labels could be accepted at the report's own error rate.
+    everyone = accepted is not None and bool((accepted.p <= float(subject.alpha)).all())
     easy = everyone and float(empty.mean()) >= _MANY
     weakest = evaluation and evaluation["weakest_slice"]
     concern = bool(
@@ -137,9 +139,9 @@ def summarise(subject: Subject) -> Summary:
 
 
 def _accepted(subject: Subject) -> Selection | None:
-    """The nodes that `accept` lists at the report's own error rate."""
+    """The nodes that `accept` lists."""
     try:
-        return accept(subject.predictor, subject.alpha, subject.nodes)
+        return accept(subject.predictor, _ERROR, subject.nodes)
     except SnapsError:  # calibration nodes drawn by chances, or on another graph
         return None
 
