@@ -77,10 +77,11 @@ def unit_rows(rows, ptr, cols, vals, norms, width):
     if not len(cols):
         table = vals.reshape(-1, width)[rows]
         return np.divide(table, norms[rows, None], dtype=np.float64).astype(np.float32)
-    entries, first = entries_of(rows, ptr)
-    owner = np.repeat(np.arange(len(rows)), np.diff(first))
     unit = np.zeros((len(rows), width), np.float32)
-    unit[owner, cols[entries]] = vals[entries] / norms[rows[owner]]
+    for some in pieces(len(rows), 256 * len(cols) // len(norms)):  # of what it takes per entry
+        entries, first = entries_of(rows[some], ptr)
+        owner = np.repeat(np.arange(some.start, some.stop), np.diff(first))
+        unit[owner, cols[entries]] = vals[entries] / norms[rows[owner]]
     return unit
 
 
