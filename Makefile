@@ -9,7 +9,7 @@ DATA   := $(or $(SNAPS_DATA),$(abspath $(wildcard ../shared/data)))
 
 LOWEST := .venv-lowest
 
-.PHONY: demo test test-lowest test-pythons fuzz kill lint bench docs package release-check clean
+.PHONY: demo test test-all test-lowest test-pythons fuzz kill lint bench docs package release-check clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -21,6 +21,10 @@ TEST := SNAPS_DATA="$(DATA)" OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Haswell
 # Files side by side, the tests of a file one after the other: they share fixtures.
 SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.test
+	$(TEST) $(BIN)/python -m pytest $(SIDE) -m "not long"
+
+# With those that take minutes: Spark, a browser, every block of every page, large graphs.
+test-all: $(VENV)/.test
 	$(TEST) $(BIN)/python -m pytest $(SIDE)
 
 # The attackers of the tests, at length: make fuzz CASES=200000 SEED=7 ATTACKER=names
