@@ -542,7 +542,7 @@ def test_no_tuning_nodes_and_features_of_zeros(case):
     """Nobody tunes, or nobody is similar to anybody: known nodes are evidence all the same."""
     graph, probs, labels, pool = case
     known, calib = pool[:50], pool[50:250]
-    with pytest.warns(snaps.SnapsWarning, match="the calibration nodes are too few to tune on as well"):
+    with pytest.warns(snaps.SnapsWarning, match="too few to tune on as well"):
         cp = snaps.Pooled(0.1).calibrate(graph, probs, labels, calib[:12], known_nodes=known)
     assert not len(cp.tune_nodes_) and np.isfinite(cp.scores_).all()
     empty = snaps.Graph(graph.adjacency, np.zeros((graph.num_nodes, 3)))
