@@ -870,4 +870,5 @@ def test_means_at_some_nodes_of_a_dense_graph_are_made_in_blocks(tmp_path, monke
         "cp.calibrate(data.graph, data.probs, data.labels, data.nodes('calib'),\n"
         "             known_nodes=data.nodes('train'))"
     )
-    assert memory_of(read + work) - memory_of(read) < 16 * num_edges
+    taken = min(memory_of(read + work) for _ in range(2))  # the first may compile
+    assert taken - memory_of(read) < 16 * num_edges
