@@ -134,13 +134,15 @@ def _started():
 
 
 @pytest.fixture(autouse=True)
-def _names_of_doctests(doctest_namespace):
-    """Examples may use `np` and `snaps` without importing them, as NumPy's own do."""
+def _doctests(request, doctest_namespace):
+    """Examples may use `np` and `snaps` without importing them; files go to a temporary folder."""
     import numpy
 
     import snaps
 
     doctest_namespace |= {"np": numpy, "snaps": snaps}
+    if isinstance(request.node, pytest.DoctestItem):
+        request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))
 
 
 # Files that take longest come first: whoever ends last then ends early.

@@ -359,7 +359,7 @@ def remarks(result: Result) -> list[str]:
         *lines,
         reported,
         "Time: training one correction; one similarity graph, tuning, calibration and prediction "
-        "with SNAPS. Neither counts the classifier. Ours is processor time on two busy cores",
+        "with SNAPS. Neither counts the classifier. Ours is processor time",
         *_changes(result),
         f"Mean coverage within four standard errors of the law: {inside} of "
         f"{len(result['rows'])} cells",

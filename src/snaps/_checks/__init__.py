@@ -25,7 +25,7 @@ OFF_ONE = 2.0**-8  # what rounding to bfloat16 may do to the sum of a row, twice
 _FINEST = 10**15  # finer levels make no difference on any data
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
-_SHORT.maxlist = 10  # what is longer than the text may be is cut there
+_SHORT.maxlist = 10
 _decimal = lru_cache(maxsize=256)(Fraction)
 
 Given = ParamSpec("Given")

@@ -236,7 +236,7 @@ def _print(result: dict[str, Any]) -> None:
     print_table(["role", "nodes", "with label"], rows)
     if "predicted" in plan:
         print("\n".join(_steps(plan)))
-    for text in result["notes"]:  # what is missing is told by the error
+    for text in result["notes"]:  # the error message says what is missing
         print(f"Note: {text}")
 
 

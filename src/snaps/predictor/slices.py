@@ -97,8 +97,8 @@ def _tail(hits: np.ndarray, n: int, covered: float) -> float:
 def _dealt(hits: np.ndarray, n: int) -> tuple[int, np.ndarray]:
     """The hypergeometric distribution of hits among n nodes: the least number, and its chances.
 
-    From so far below the mean to so far above it that what is left out is not counted by floats.
-    `scipy.stats` has it too, and takes longer to import than a small graph to predict.
+    Numbers so far from the mean that their chances vanish are left out. `scipy.stats` has this
+    distribution too, but importing it takes longer than predicting a small graph.
     """
     from scipy.special import betaln
 

@@ -19,7 +19,7 @@ SUMMARY_SIZE = 128  # columns that sum up the features
 CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
 BLOCK_ROWS, BLOCK_BYTES = 8192, 2**24  # of features that are summed up at a time, about
 ROUNDS = 2  # of subspace iteration
-WELL = 1e-8  # conditioned are products whose least eigenvalue is more than so much of the largest
+WELL_CONDITIONED = 1e-8  # the smallest eigenvalue over the largest, at least
 # Label propagation: the share of a node's mass that comes from its neighbours (the rest is its
 # own start), the most steps, and the change at which it has settled.
 FROM_NEIGHBOURS, STEPS, SETTLED = 0.9, 30, 1e-3
@@ -157,9 +157,9 @@ def _leading(
 
 
 def _orthonormal(table: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of a tall table's columns: by their products, where these say enough."""
+    """An orthonormal basis of a tall table's columns; QR takes longer, and is needed rarely."""
     squares, turn = np.linalg.eigh(table.T @ table)
-    if squares[0] > WELL * squares[-1]:
+    if squares[0] > WELL_CONDITIONED * squares[-1]:
         return table @ (turn / np.sqrt(squares))
     return np.linalg.qr(table)[0]
 

@@ -78,7 +78,7 @@ def unit_rows(rows, ptr, cols, vals, norms, width):
         table = vals.reshape(-1, width)[rows]
         return np.divide(table, norms[rows, None], dtype=np.float64).astype(np.float32)
     unit = np.zeros((len(rows), width), np.float32)
-    for some in pieces(len(rows), 256 * len(cols) // len(norms)):  # of what it takes per entry
+    for some in pieces(len(rows), 256 * len(cols) // len(norms)):  # bytes per entry
         entries, first = entries_of(rows[some], ptr)
         owner = np.repeat(np.arange(some.start, some.stop), np.diff(first))
         unit[owner, cols[entries]] = vals[entries] / norms[rows[owner]]
