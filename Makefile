@@ -49,7 +49,7 @@ kill: $(VENV)/.test
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff format --check src lab tests benchmarks examples docs/*.py
-	$(BIN)/ruff check src lab tests benchmarks examples docs/*.py
+	$(BIN)/ruff check --no-cache src lab tests benchmarks examples docs/*.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
