@@ -145,21 +145,35 @@ def _doctests(request, doctest_namespace):
         request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))
 
 
-# Files that take longest come first: whoever ends last then ends early.
-FIRST = ("test_wall", "test_spark", "test_pooled", "test_fuzz", "test_examples", "test_docs")
+# Files and folders that take longest come first: whichever ends last then ends early.
+FIRST = (
+    "tests/law/test_wall.py",
+    "tests/spark/",
+    "tests/scoring/",
+    "tests/fuzz/",
+    "tests/docs/test_examples.py",
+    "tests/docs/test_pages.py",
+)
 # `make test` leaves these to `make test-all`: two thirds of the time in a fifth of the files.
-LONG = {
-    "test_spark", "test_wall", "test_scale", "test_docs", "test_site", "test_reproduce",
-    "test_fuzz", "test_evidence", "test_examples", "test_report_browser",
-}  # fmt: skip
+LONG = (
+    "tests/docs/test_examples.py",
+    "tests/docs/test_pages.py",
+    "tests/docs/test_site.py",
+    "tests/fuzz/",
+    "tests/law/test_wall.py",
+    "tests/report/test_browser.py",
+    "tests/scale/",
+    "tests/spark/",
+    "lab/tests/test_evidence.py",
+    "lab/tests/test_reproduce.py",
+)
 
 
 def pytest_collection_modifyitems(items):
     def place(item) -> int:
-        name = item.path.stem
-        return FIRST.index(name) if name in FIRST else len(FIRST)
+        return next((i for i, path in enumerate(FIRST) if item.nodeid.startswith(path)), len(FIRST))
 
     items.sort(key=place)
     for item in items:
-        if item.path.stem in LONG:
+        if item.nodeid.startswith(LONG):
             item.add_marker("long")

@@ -24,7 +24,7 @@ import pytest
 from snaps import SnapsWarning
 from snaps.cli import main
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + DOCS
 NOT_RUN = ("text", "console", "bibtex")

@@ -14,7 +14,7 @@ from snaps._runtime.randomness import SMOOTH_STREAM, hashes, uniforms
 from snaps.conformal.calibration import Calibration
 from snaps.splits import draw_splits
 from tests.helpers import law
-from tests.test_promises import PROMISES, World, complaint
+from tests.law.test_promises import PROMISES, World, complaint
 
 N, POOL, ALPHA = 12, 32, 0.1  # alpha (n + 1) is 1.3: plain sets cover 12 / 13
 SEEDS = [0, 7, 20241]

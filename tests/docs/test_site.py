@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.test_report_browser import AXE, DESKTOP, PHONE, driver
+from tests.report.test_browser import AXE, DESKTOP, PHONE, driver
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 
 __all__ = ["driver"]

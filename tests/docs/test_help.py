@@ -14,7 +14,7 @@ import pytest
 
 import snaps
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = "\n".join(path.read_text() for path in sorted((DOCS / "reference").glob("*.md")))
 MODULES = (
     "metrics",
@@ -92,14 +92,14 @@ def test_the_page_names_what_exists():
 
 
 def test_the_version_is_told_once():
-    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert snaps.__version__ not in text
     assert 'attr = "snaps._version.__version__"' in text
 
 
 def test_the_citation_and_the_workflow_can_be_read():
     yaml = pytest.importorskip("yaml")
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     citation = yaml.safe_load((root / "CITATION.cff").read_text())
     assert citation["authors"] == [{"name": "The snaps developers"}]
     assert len(citation["preferred-citation"]["authors"]) == 6

@@ -24,7 +24,7 @@ from snaps.io.files import atomic_path, read_npz
 from tests.helpers import small
 from tests.helpers.small import CALIB, LABELS, PROBS, TEST
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # ---- Whole or not at all -------------------------------------------------------------------------
 

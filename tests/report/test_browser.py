@@ -20,9 +20,9 @@ from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
 from snaps.report.charts import percent
 from tests.helpers.small import made
-from tests.test_report import CALIB, HOSTILE, METHODS, TEST, calibrate, hostile
+from tests.report.test_report import CALIB, HOSTILE, METHODS, TEST, calibrate, hostile
 
-AXE = Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
