@@ -215,7 +215,6 @@ def write(folder: Path, times: int, moments: random.Random) -> Counter[str]:
 def reproduce(folder: Path, times: int, moments: random.Random) -> Counter[str]:
     """A table of the paper, of a small graph: cells that are there are whole, and are kept."""
     from lab.tests import small as small_reproduce
-
     from snaps_lab.reproduce.store import Store
 
     (folder / "data").mkdir()

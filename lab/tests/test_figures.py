@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lab.tests import small as small_reproduce
 
 import snaps
+from lab.tests import small as small_reproduce
 from snaps.cli import main
 from snaps.datasets import make_graph
 from snaps.datasets.registry import DATASETS

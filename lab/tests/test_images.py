@@ -8,8 +8,6 @@ import re
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.helpers import law
-from tests.helpers import transcription as t
 
 import snaps
 from snaps import _checks, conformal, images
@@ -21,6 +19,8 @@ from snaps_lab.command import _choices
 from snaps_lab.images import extract
 from snaps_lab.reproduce.images import NAMES
 from snaps_lab.reproduce.paper_variant import paper_scores
+from tests.helpers import law
+from tests.helpers import transcription as t
 
 torch = pytest.importorskip("torch")
 sklearn_datasets = pytest.importorskip("sklearn.datasets")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tests import small as small_reproduce
 
 import snaps
+from lab.tests import small as small_reproduce
 from snaps.cli import main
 from snaps.datasets import make_graph
 from snaps.predictor.estimator import method_of

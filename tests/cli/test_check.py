@@ -8,22 +8,8 @@ import numpy as np
 import pytest
 
 import snaps
-from snaps.cli import main
 from tests.helpers import small
 from tests.helpers.small import NUM_NODES, PROBS
-
-
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Run a command in this process and a folder of its own: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return ended.value.code, *capsys.readouterr()
-
-    return call
 
 
 def roles_of(**counts):

@@ -21,6 +21,11 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 import torch
+
+import snaps
+from snaps import metrics
+from snaps.images import EmbeddedSNAPS, join, temperature
+from snaps.models import smoothed_regression
 from tests.fuzz.spellings import (
     DENSE_LOOSE,
     DENSE_STRICT,
@@ -34,11 +39,6 @@ from tests.fuzz.spellings import (
     N,
     as_tuple,
 )
-
-import snaps
-from snaps import metrics
-from snaps.images import EmbeddedSNAPS, join, temperature
-from snaps.models import smoothed_regression
 
 _RANDOM = np.random.default_rng(11)
 _DENSE = _RANDOM.random((N, D)).round(3)

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from tests.fuzz.arrays import GRAPH, NAMED, PLAIN, Outcome, Target, graph_told, told
-from tests.fuzz.spellings import Array, N, Random
 
 import snaps
 from snaps.folder import read_folder, write_folder
+from tests.fuzz.arrays import GRAPH, NAMED, PLAIN, Outcome, Target, graph_told, told
+from tests.fuzz.spellings import Array, N, Random
 
 _ROLES = np.where(np.arange(N) < 20, "calib", "test")
 

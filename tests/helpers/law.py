@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
+
 from tests.helpers import transcription
 
 # All laws together raise a false alarm at most about once in a thousand changes of the seeds: the

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import data_dir
 
 import snaps
+from conftest import data_dir
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
 from tests.helpers import law

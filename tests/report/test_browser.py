@@ -20,7 +20,7 @@ from snaps.datasets import load, make_graph
 from snaps.models import smoothed_regression
 from snaps.report.charts import percent
 from tests.helpers.small import made
-from tests.report.test_report import CALIB, HOSTILE, METHODS, TEST, calibrate, hostile
+from tests.report.common import CALIB, HOSTILE, METHODS, TEST, calibrate, hostile
 
 AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = (
