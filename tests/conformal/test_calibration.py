@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 import snaps
 from snaps.conformal.calibration import Calibration
-from snaps.conformal.coverage import coverage_interval, coverage_law, coverage_pmf
-from snaps.conformal.rank import conformal_rank, enough, fewest_nodes
-from tests.helpers import small
 
 ALPHAS = [0.05, 0.1, 0.18, 0.25, 0.3, 0.5, Fraction(1, 3)]
 K, G = 3, 4
@@ -89,20 +84,6 @@ def limit(scores, alpha):
     rank = math.ceil((1 - Fraction(str(alpha))) * (len(scores) + 1))
     reached = [q for q in scores if sum(s <= q for s in scores) >= rank]
     return min(reached, default=math.inf)
-
-
-# ---- Ranks ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("alpha", [*ALPHAS, 0.32, 0.44])  # where floats would err, too
-def test_ranks(alpha):
-    """The fewest of n + 1 scores, one of them the test node's, that are 1 - alpha of them."""
-    exact = Fraction(str(alpha))
-    for n in range(300):
-        fewest = next(r for r in range(n + 2) if Fraction(r, n + 1) >= 1 - exact)
-        assert conformal_rank(n, alpha) == fewest
-        assert enough(n, exact) == (n > 0 and fewest <= n)
-        assert (n >= fewest_nodes(alpha)) == (fewest <= n)
 
 
 # ---- Thresholds and sets -------------------------------------------------------------------------
@@ -259,62 +240,3 @@ def test_at_most_five_cells_are_named():
     calibration = Calibration(np.arange(9.0), np.zeros(9, int), 8, by_class=True)
     with pytest.warns(snaps.SnapsWarning, match=r"^7 of 8 .* 5 \(0\), \.\.\.$"):
         calibration.warn_few(Fraction(1, 10), np.arange(8), ())
-
-
-# ---- The distribution of coverage ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n, m, alpha", [(4, 3, 0.4), (5, 4, 0.25), (6, 2, 0.18)])
-def test_the_distribution_of_hits_by_counting(n, m, alpha):
-    counts = np.zeros(m + 1)
-    for calib in combinations(range(n + m), n):
-        calibration = Calibration(np.array(calib, float), np.zeros(n, int), 1)
-        rest = np.setdiff1d(np.arange(n + m), calib)
-        counts[calibration.contains(rest[:, None], alpha).sum()] += 1
-    found = coverage_law(n, m, alpha)
-    np.testing.assert_allclose(found.pmf(np.arange(m + 1)), counts / counts.sum(), atol=1e-12)
-    np.testing.assert_allclose(coverage_pmf(n, m, alpha), counts / counts.sum(), atol=1e-12)
-    low, high = coverage_interval(n, m, alpha)
-    below, upto = counts[: round(low * m)].sum(), counts[: round(high * m) + 1].sum()
-    assert below <= 0.005 * counts.sum() and upto >= 0.995 * counts.sum()
-
-
-@pytest.mark.parametrize("n, m, alpha", [(1, 1, 0.5), (20, 300, 0.05), (999, 4000, 0.1)])
-def test_both_ways_to_the_distribution_agree(n, m, alpha):
-    law = coverage_law(n, m, alpha)
-    np.testing.assert_allclose(
-        coverage_pmf(n, m, alpha), law.pmf(np.arange(m + 1)), rtol=1e-7, atol=1e-12
-    )
-    ends = law.ppf(0.005) / m, law.ppf(0.995) / m
-    assert coverage_interval(n, m, alpha) == ends
-
-
-def test_with_too_few_nodes_everything_is_covered():
-    assert coverage_law(3, 10, 0.1).mean() == 10
-    assert coverage_interval(3, 10, 0.1) == (1, 1)
-    assert coverage_pmf(3, 10, 0.1).tolist() == [0] * 10 + [1]
-
-
-@pytest.mark.parametrize("level", [0, 1, 1.5, -0.1, math.nan, "0.9", None, True])
-def test_levels_lie_between_0_and_1(level):
-    assert small.complaint(coverage_interval, 100, 100, 0.1, level=level).startswith("'level' must")
-
-
-def test_intervals_of_a_trillion_nodes(monkeypatch):
-    """Without a table of all hits; where both can be computed, they agree."""
-    trillion = 10**12
-    low, high = coverage_interval(100, trillion, 0.1)
-    assert (low, high) == pytest.approx(stats.beta(91, 10).ppf([0.005, 0.995]), abs=1e-9)
-    assert coverage_interval(trillion, 1000, 0.1) == tuple(
-        hits / 1000 for hits in stats.binom(1000, 0.9).ppf([0.005, 0.995])
-    )
-    low, high = coverage_interval(trillion, trillion, 0.1)
-    spread = math.sqrt(2 * 0.1 * 0.9 / trillion)
-    assert (low, high) == pytest.approx((0.9 - 2.5758 * spread, 0.9 + 2.5758 * spread), abs=1e-9)
-    for value in ({"n": 10**16, "m": 5}, {"n": 5, "m": 10**16}):
-        assert "must be" in small.complaint(coverage_interval, **value, alpha=0.1)
-    assert "'m' must fit into memory" in small.complaint(coverage_pmf, 100, trillion, 0.1)
-    exact = {pair: coverage_interval(*pair, 0.1) for pair in ((100, 10**5), (10**5, 10**5))}
-    monkeypatch.setattr("snaps.conformal.coverage.MOST_COUNTED", 10)
-    for pair, ends in exact.items():
-        assert coverage_interval(*pair, 0.1) == pytest.approx(ends, abs=3e-5)
