@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import networkx as nx
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from torch_geometric.data import Data
 
 import snaps
 from snaps import metrics
-from snaps.cli import main
 from snaps.folder import read_folder, write_folder
 from snaps.models import smoothed_regression
 from tests.fuzz import names as fuzz_names
 from tests.helpers import small
+from tests.helpers.papers import CLASSES, POSITIONS, calibrated, same_sets
 from tests.helpers.small import complaint, noted
-
-CLASSES = np.array(["AI", "DB", "DM", "IR"])
-POSITIONS = "set its index to the ids, or pass .to_numpy() for rows in the graph's order"
-
-
-@pytest.fixture(scope="module")
-def papers():
-    """A graph of papers as arrays in order, and as a user of pandas has it: in any order."""
-    data = snaps.datasets.make_graph(600, 4, seed=1)
-    ids = np.array([f"paper-{(7 * i) % 600:05}" for i in range(600)])
-    probs = smoothed_regression(data.graph, data.labels, np.arange(60))
-    graph = snaps.Graph(data.graph.adjacency, data.graph.features, ids=ids)
-    frame = pd.DataFrame(probs, index=ids, columns=CLASSES)[["DB", "DM", "AI", "IR"]]
-    frame = frame.sample(frac=1, random_state=1)
-    labels = pd.Series(CLASSES[data.labels], index=ids).sample(frac=1, random_state=2)
-    role = pd.Series(["train"] * 60 + ["calib"] * 200 + ["test"] * 340, index=ids)
-    role = role.sample(frac=1, random_state=3)
-    return graph, probs, CLASSES[data.labels], frame, labels, role
-
-
-def calibrated(papers, probs=None, labels=None, nodes=None, method=None, **options):
-    graph, _, _, frame, series, role = papers
-    return (method or snaps.SNAPS(0.1)).calibrate(
-        graph,
-        frame if probs is None else probs,
-        series if labels is None else labels,
-        role == "calib" if nodes is None else nodes,
-        **options,
-    )
-
-
-def same_sets(one, two):
-    assert one.ids.tolist() == two.ids.tolist() and one.classes.tolist() == two.classes.tolist()
-    assert (one.mask == two.mask).all()
 
 
 @pytest.mark.parametrize("method", [snaps.SplitConformal, snaps.DAPS, snaps.SNAPS, snaps.Pooled])
@@ -315,159 +277,6 @@ def test_arrays_after_a_table_must_say_which_column_is_which(papers, tmp_path):
         same_sets(one.predict_set(), calibrated(papers).predict_set())
 
 
-# ---- Commands ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
-    """Run a command in a folder of its own: exit code and what it says."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return ended.value.code, capsys.readouterr().err
-
-    return call
-
-
-def write_month(papers, name, columns, rename=str, label=True):
-    """A graph folder whose columns of probabilities come in some order."""
-    graph, probs, labels, *_ = papers
-    role = np.array(["train"] * 60 + ["calib"] * 200 + ["test"] * 340)
-    write_folder(name, graph, probs, labels, role, classes=CLASSES)
-    path = Path(name) / "nodes.parquet"
-    table = pq.read_table(path)
-    others = [c for c in table.column_names if not c.startswith("p_")]
-    others.remove("label") if not label else None
-    table = table.select([*others, *(f"p_{y}" for y in columns)])
-    table = table.rename_columns([*others, *(f"p_{rename(y)}" for y in columns)])
-    pq.write_table(table, path)
-
-
-def read_sets(path):
-    table = pq.read_table(path)
-    return dict(zip(table["id"].to_pylist(), table["labels"].to_pylist(), strict=True))
-
-
-@pytest.mark.parametrize("label", [True, False])
-def test_columns_of_next_month_in_another_order(papers, run, label):
-    """The worst of all: it struck in production, without labels to notice."""
-    write_month(papers, "march", CLASSES)
-    assert run("calibrate", "march", "--alpha", 0.1, "--out", "m.snaps")[0] == 0
-    assert run("predict", "march", "--with", "m.snaps", "--out", "march.parquet")[0] == 0
-    write_month(papers, "april", ["IR", "DM", "AI", "DB"], label=label)
-    assert run("predict", "april", "--with", "m.snaps", "--out", "april.parquet") == (0, "")
-    assert read_sets("april.parquet") == read_sets("march.parquet")
-    assert run("report", "april", "--with", "m.snaps", "--out", "april.html")[0] == 0
-    write_month(papers, "may", CLASSES, lambda name: {"AI": "ML"}.get(name, name), label=False)
-    for command in (("predict", "--out", "may.parquet"), ("report", "--out", "may.html")):
-        code, err = run(command[0], "may", "--with", "m.snaps", *command[1:])
-        assert code == 2 and not Path(command[-1]).exists()
-        assert err.startswith("snaps: error: 'probs' must have a column for each class, got none ")
-
-
-def test_a_list_of_next_month_must_say_which_is_which(papers, run):
-    write_month(papers, "march", CLASSES)
-    run("calibrate", "march", "--alpha", 0.1, "--out", "m.snaps")
-    run("predict", "march", "--with", "m.snaps", "--out", "march.parquet")
-    graph, probs, *_ = papers
-    role = np.array(["train"] * 60 + ["calib"] * 200 + ["test"] * 340)
-    write_folder("april", graph, probs[:, ::-1], roles=role)
-    code, err = run("predict", "april", "--with", "m.snaps", "--out", "april.parquet")
-    assert code == 2 and "must be given for probs whose columns have no names" in err
-    asked = "--classes", "IR,DM,DB,AI", "--out", "april.parquet"
-    code, err = run("predict", "april", "--with", "m.snaps", *asked)
-    assert (code, err) == (0, "") and read_sets("april.parquet") == read_sets("march.parquet")
-
-
-def test_the_order_of_the_columns_of_a_folder_changes_nothing(papers, run):
-    for name, order in (("one", CLASSES), ("two", ["IR", "DM", "AI", "DB"])):
-        write_month(papers, name, order)
-        assert run("predict", name, "--alpha", 0.1, "--out", f"{name}.parquet")[0] == 0
-    assert read_sets("one.parquet") == read_sets("two.parquet")
-
-
-# ---- Graphs --------------------------------------------------------------------------------------
-
-LINKS = pd.DataFrame({"source": ["ann", "bob"], "target": ["bob", "cleo"], "weight": [1.0, 2.0]})
-EDGES = {
-    "source and target": LINKS,
-    "src and dst": LINKS.set_axis(["src", "dst", "weight"], axis=1),
-    "two columns": LINKS[["source", "target"]].set_axis(["a", "b"], axis=1),
-    "columns in another order": LINKS[["weight", "target", "source"]],
-    "polars": pl.from_pandas(LINKS),
-    "Arrow": pa.table(LINKS),
-    "a dict": LINKS.to_dict("list"),
-    "an array": LINKS[["source", "target"]].to_numpy().T,
-    "lists": [["ann", "bob"], ["bob", "cleo"]],
-}
-
-
-@pytest.mark.parametrize("edges", EDGES.values(), ids=list(EDGES))
-def test_edges_between_names(edges):
-    graph = snaps.Graph(edges, ids=["cleo", "ann", "bob"])
-    assert graph.adjacency.toarray().tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    message = complaint(snaps.Graph, edges, ids=["cleo", "ann", "dora"])
-    assert message == "'edges' must name nodes of the graph, got bob"
-    message = complaint(snaps.Graph, edges)
-    assert message == "'ids' must be given for edges between ids, got None and 'ann'"
-
-
-def test_edges_with_weights_and_integer_ids():
-    graph = snaps.Graph(LINKS, ids=["cleo", "ann", "bob"], weighted=True)
-    assert graph.adjacency.toarray().tolist() == [[0, 0, 2], [0, 0, 1], [2, 1, 0]]
-    numbers = pd.DataFrame([[10, 20], [20, 30], [20, 10]])
-    graph = snaps.Graph(numbers, ids=[30, 10, 20])
-    assert graph.adjacency.toarray().tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    assert snaps.Graph(pd.DataFrame([[0, 1], [1, 2], [1, 3]])).num_nodes == 4
-    message = complaint(snaps.Graph, pd.DataFrame([[0, 1], [1, 2]]))
-    assert message.startswith("'edges' as a table must have columns src and dst, got two rows")
-    message = complaint(snaps.Graph, LINKS.rename(columns={"source": "who"}), ids=["ann"])
-    assert message.endswith("or two columns, got ['who', 'target', 'weight']")
-
-
-def test_features_by_id():
-    table = pd.DataFrame([[0.0], [1.0], [2.0]], index=["ann", "bob", "cleo"])
-    ids = ["cleo", "ann", "bob"]
-    assert snaps.Graph(LINKS, table, ids=ids).features.ravel().tolist() == [2, 0, 1]
-    assert snaps.Graph(LINKS, dict(table[0].map(lambda x: [x])), ids=ids).features[0, 0] == 2
-    assert snaps.Graph(LINKS, table).ids.tolist() == ["ann", "bob", "cleo"]
-    links = [[0, 1], [1, 2]]
-    numbered = pd.DataFrame([[2.0], [0.0], [1.0]], index=[2, 0, 1])
-    assert snaps.Graph(links, numbered).features.ravel().tolist() == [0, 1, 2]
-    message = complaint(snaps.Graph, links, numbered.set_axis([2, 0, 7]))
-    assert (
-        message == f"the index of 'features' must be ids of the graph's nodes, got 7: {POSITIONS}"
-    )
-    message = complaint(snaps.Graph, LINKS, table.drop("bob"), ids=ids)
-    assert message == "the index of 'features' must hold every node, got none for bob"
-
-
-def test_networkx():
-    graph = nx.Graph([("cleo", "ann"), ("ann", "bob")])
-    table = pd.DataFrame([[0.0], [1.0], [2.0]], index=["ann", "bob", "cleo"])
-    made = snaps.Graph.from_networkx(graph, table)
-    assert made.ids.tolist() == ["cleo", "ann", "bob"] and made.features.ravel().tolist() == [
-        2,
-        0,
-        1,
-    ]
-    graph = nx.Graph([((0, 1), (1, 1)), ((1, 1), (2, 0))])
-    made = snaps.Graph.from_networkx(graph)
-    probs = {(2, 0): [0.9, 0.1], (0, 1): [0.2, 0.8], (1, 1): [0.5, 0.5]}
-    cp, _ = noted(
-        snaps.DAPS(0.4, weight=0.0, score=snaps.THR()).calibrate, made, probs, {(2, 0): 0}, [2]
-    )
-    assert cp.scores_[0].round(6).tolist() == [0.8, 0.2]  # of (0, 1), the first
-
-
-def test_pyg():
-    data = Data(edge_index=[[0], [1]])
-    message = complaint(snaps.SNAPS().calibrate, data, small.PROBS, small.LABELS, small.CALIB)
-    assert message.endswith("got Data: snaps.Graph.from_pyg(data) makes one")
-
-
 # ---- Elsewhere -----------------------------------------------------------------------------------
 
 
@@ -588,38 +397,6 @@ def test_columns_of_integers_may_be_positions_or_ids(papers, spell):
         assert "which may be either" in complaint(*given, classes=CLASSES)
 
 
-def test_a_column_of_ids_after_a_shuffle():
-    ids = np.random.default_rng(7).permutation(60)
-    table = pd.DataFrame(small.FEATURES, columns=list("abcd"))
-    table.insert(0, "id", ids)
-    expected = snaps.Graph(None, table, ids=ids).features
-    assert expected.shape == (60, 4)
-    shuffled = snaps.Graph(None, table.sample(frac=1, random_state=3), ids=ids).features
-    assert (shuffled == expected).all()
-    # An index with a name is no default one, whatever it holds.
-    named = table.set_index("id").sort_index()
-    assert (snaps.Graph(None, named, ids=ids).features == expected).all()
-
-
-def test_names_that_are_no_edges():
-    ids = ["ann", "bob", "cleo"]
-    assert complaint(snaps.Graph, {0: [1, 2], 1: [2, 0]}).endswith("two columns, got [0, 1]")
-    table = pd.DataFrame({"src": ["ann"], "weight": [1]})
-    assert complaint(snaps.Graph, table, ids=ids).endswith("got ['src', 'weight']")
-    table = pd.DataFrame({"Target": ["bob"], "Source": ["ann"]})
-    assert snaps.Graph(table, ids=ids, directed=True).adjacency.toarray()[0].tolist() == [0, 1, 0]
-    both = pd.DataFrame({"src": ["ann"], "dst": ["bob"], "source": ["bob"], "target": ["cleo"]})
-    assert "got ['src', 'dst', 'source', 'target']" in complaint(snaps.Graph, both, ids=ids)
-    unlike = {"src": ["ann"], "dst": ["bob", "ann"]}
-    message = "'edges' must have as many sources as targets, got 1 and 2"
-    assert complaint(snaps.Graph, unlike, ids=ids) == message
-    weights = pd.Series([1.0, 2.0], index=[1, 0])
-    message = complaint(snaps.Graph, LINKS, ids=ids, weighted=True, edge_weights=weights)
-    assert message.startswith("'edge_weights' must be in the order of the edges")
-    message = complaint(snaps.Graph.from_networkx, nx.Graph([(0, 1)]), ids=[0, 1])
-    assert message == "'ids' must be left out: the nodes of the graph tell it"
-
-
 def test_a_table_is_no_mask_of_sets():
     table = pd.DataFrame(np.eye(2, dtype=bool), index=["a", "b"], columns=["x", "y"])
     assert complaint(snaps.PredictionSets, table).startswith("'mask' must be an array")
@@ -636,34 +413,6 @@ def test_probabilities_in_two_places(tmp_path):
     assert read_folder(tmp_path / "g").probs.shape == (60, 3)
 
 
-# ---- edges, weights and categories ----
-
-
-@pytest.mark.parametrize(
-    "form", [lambda e: e.T, lambda e: [e.src, e.dst], lambda e: pl.DataFrame(e).transpose()]
-)
-def test_edges_in_tables_and_series_are_ids_however_they_lie(form):
-    random = np.random.default_rng(0)
-    ids, ends = random.permutation(50), random.integers(0, 50, (2, 120))
-    table = pd.DataFrame({"src": ids[ends[0]], "dst": ids[ends[1]]})
-    table = table[table.src != table.dst].reset_index(drop=True)
-    plain = snaps.Graph(table, ids=ids).adjacency
-    assert (snaps.Graph(form(table), ids=ids).adjacency != plain).nnz == 0
-
-
-def test_weights_follow_the_index_of_the_edges_or_are_refused():
-    table = pd.DataFrame({"src": ["a", "b", "c"], "dst": ["b", "c", "a"]})
-    weights = pd.Series([1.0, 2.0, 3.0])
-    options = {"ids": ["a", "b", "c"], "weighted": True}
-    moved = table.loc[[2, 0, 1]]
-    plain = snaps.Graph(table, edge_weights=weights, **options).adjacency
-    same = snaps.Graph(moved, edge_weights=weights.loc[[2, 0, 1]], **options).adjacency
-    assert (plain != same).nnz == 0
-    for edges, other in ((moved, weights), (table, weights.loc[[2, 0, 1]])):
-        with pytest.raises(snaps.SnapsError, match="in the order of the edges, got another index"):
-            snaps.Graph(edges, edge_weights=other, **options)
-
-
 def test_an_order_that_nobody_chose_is_said(papers):
     _, probs, names, *_ = papers
     cp, nodes = snaps.SplitConformal(0.1), np.arange(60, 260)
@@ -672,24 +421,6 @@ def test_an_order_that_nobody_chose_is_said(papers):
     chosen = ["IR", "DM", "DB", "AI"]
     for labels in (pd.Categorical(names, chosen), pl.Series(names, dtype=pl.Enum(chosen))):
         assert cp.calibrate(None, probs, labels, nodes).classes_.tolist() == chosen
-
-
-@pytest.mark.parametrize("name", ["id", "ID", "node", "node_id"])
-def test_a_column_of_ids_is_no_feature(name):
-    ids = ["a", "b", "c"]
-    table = pd.DataFrame({"x": [0.1, 0.2, 0.3], name: [7, 8, 9]}, index=ids)
-    with pytest.raises(snaps.SnapsError, match=f"must not have a column of ids, got '{name}'"):
-        snaps.Graph(None, table, ids=ids)
-
-
-def test_a_directed_edge_says_where_it_begins():
-    table = pd.DataFrame({"to": ["a", "b"], "from": ["b", "c"]})
-    with pytest.raises(snaps.SnapsError, match="which do not say where an edge begins"):
-        snaps.Graph(table, ids=["a", "b", "c"], directed=True)
-    known = table.rename(columns={"to": "target", "from": "source"})
-    adjacency = snaps.Graph(known, ids=["a", "b", "c"], directed=True).adjacency
-    assert adjacency.toarray().sum() == 2
-    snaps.Graph(table, ids=["a", "b", "c"])
 
 
 def test_a_column_of_no_label_is_named(papers):

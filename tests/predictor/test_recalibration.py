@@ -1,12 +1,9 @@
-"""A graph that has grown, probabilities made anew: `recalibrate`, and files without data."""
+"""A graph that has grown, probabilities made again: `recalibrate`, and files without data."""
 
 from __future__ import annotations
 
-import json
 import math
-import threading
 import warnings
-from functools import cache
 
 import numpy as np
 import pytest
@@ -14,69 +11,25 @@ import scipy.sparse as sp
 
 import snaps
 from snaps.images import EmbeddedSNAPS, join
-from snaps.models import smoothed_regression
 from tests.helpers import small
 from tests.helpers import transcription as t
 from tests.helpers.small import CALIB, LABELS, PROBS, complaint, made, noted
+from tests.predictor.common import (
+    GROWN,
+    KNOWN,
+    METHODS,
+    NEW,
+    OLD,
+    SMALL,
+    TUNE,
+    assert_same,
+    before,
+    each_method,
+    grown,
+    roles,
+)
 
-SEED = 20246
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-SMALL, GROWN = 300, 400  # nodes before and after
-KNOWN, TUNE, OLD, NEW = (np.arange(*ends) for ends in ((0, 40), (40, 120), (120, 220), (300, 340)))
-
-METHODS = {
-    "RAPS": lambda: snaps.SplitConformal(0.1, score=snaps.RAPS()),
-    "DAPS": lambda: snaps.DAPS(0.1, seed=3),
-    "SNAPS": lambda: snaps.SNAPS(0.1),
-    "SNAPS by class": lambda: snaps.SNAPS(0.3, class_conditional=True),
-    "Pooled": lambda: snaps.Pooled(0.1),
-    "EmbeddedSNAPS": lambda: EmbeddedSNAPS(0.1, eta="tune"),
-}
-each_method = pytest.mark.parametrize("name", METHODS)
-
-
-@cache
-def grown(order="as it was"):
-    """The graph with 100 nodes more: graph, probabilities, labels, and where each node went."""
-    case = made()
-    place = np.arange(GROWN)
-    if order == "reordered":
-        place = np.random.default_rng(SEED).permutation(GROWN)
-    graph = snaps.Graph(
-        case.graph.adjacency[place][:, place], case.graph.features[place], ids=case.graph.ids[place]
-    )
-    # Made anew: other numbers than on the small graph.
-    return graph, case.probs[place], case.labels[place], np.argsort(place)
-
-
-@cache
-def before():
-    """The graph of the first 300 nodes and its probabilities."""
-    case = made()
-    graph = snaps.Graph(
-        case.graph.adjacency[:SMALL, :SMALL],
-        case.graph.features[:SMALL],
-        ids=case.graph.ids[:SMALL],
-    )
-    return graph, smoothed_regression(graph, case.labels[:SMALL], KNOWN), case.labels[:SMALL]
-
-
-def roles(where=None, calib=OLD):
-    """Arguments of calibrate for nodes that stand at `where`."""
-    where = np.arange(GROWN) if where is None else where
-    return {"nodes": where[calib], "tune_nodes": where[TUNE], "known_nodes": where[KNOWN]}
-
-
-def assert_same(one, two):
-    """Equal to the last bit."""
-    assert one == two and one.score_ == two.score_
-    assert one.part_weights_ == two.part_weights_
-    for name in ("threshold_", "scores_", "calib_ids_", "calib_labels_", "calib_scores_",
-                 "tune_ids_", "known_ids_", "calib_nodes_", "classes_"):  # fmt: skip
-        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
-    np.testing.assert_array_equal(one.predict_set().mask, two.predict_set().mask)
-    np.testing.assert_array_equal(one.predict_p(smoothed=True), two.predict_p(smoothed=True))
 
 
 @each_method
@@ -465,162 +418,6 @@ def test_a_kept_threshold_that_cannot_score_is_not_swapped_in():
     np.testing.assert_array_equal(cp.predict_set().mask, sets)
 
 
-# ---- nodes that are found by id are those of before ----------------------------------------------
-
-
-OTHERS = "calibration, tuning and known nodes under their old ids, got other nodes there"
-
-
-def numbered(ids, *, featured=True, **options):
-    """The grown graph with integers as ids, or without."""
-    case = made()
-    features = case.graph.features if featured else None
-    return snaps.Graph(case.graph.adjacency, features, GROWN, ids=ids, **options)
-
-
-@cache
-def another_run():
-    """Probabilities of a classifier that was trained on other nodes."""
-    case = made()
-    return smoothed_regression(case.graph, case.labels, np.arange(340, 400))
-
-
-@each_method
-@pytest.mark.parametrize("probs", ["the same", "another run"])
-@pytest.mark.parametrize("before_, after", [(1, 0), (0, 1), (1, 2), (1, None)])
-def test_ids_that_are_shifted_are_refused(tmp_path, name, probs, before_, after):
-    case = made()
-    cp = METHODS[name]().calibrate(
-        numbered(np.arange(GROWN) + before_), case.probs, case.labels, **roles()
-    )
-    cp.save(tmp_path / "cp", data=False)
-    cp = snaps.load(tmp_path / "cp")
-    graph = numbered(None if after is None else np.arange(GROWN) + after)
-    table = case.probs if probs == "the same" else another_run()
-    for missing in ("error", "drop"):
-        assert OTHERS in complaint(cp.recalibrate, graph, table, missing=missing)
-
-
-@pytest.mark.parametrize("probs", ["the same", "another run"])
-def test_without_features_probabilities_tell_that_ids_are_shifted(probs):
-    case = made()
-    table = case.probs if probs == "the same" else another_run()
-    order = np.argsort(case.labels, kind="stable")  # neighbours in this order have one class
-    for place in (np.arange(GROWN), order):
-        cp = snaps.DAPS(0.1).calibrate(
-            snaps.Graph(case.graph.adjacency[place][:, place], ids=np.arange(GROWN)),
-            case.probs[place], case.labels[place], **roles(),
-        )  # fmt: skip
-        graph = snaps.Graph(case.graph.adjacency[place][:, place], ids=np.arange(1, GROWN + 1))
-        assert OTHERS in complaint(cp.recalibrate, graph, table[place], missing="drop")
-
-
-def test_nodes_in_another_order_and_new_ones_that_come_first_are_refused():
-    case = made()
-    cp = snaps.SNAPS(0.1).calibrate(
-        snaps.Graph(case.graph.adjacency[:SMALL, :SMALL], case.graph.features[:SMALL]),
-        *before()[1:], **roles(),
-    )  # fmt: skip
-    for place in (np.roll(np.arange(GROWN), GROWN - SMALL), np.arange(GROWN)[::-1]):
-        graph = snaps.Graph(case.graph.adjacency[place][:, place], case.graph.features[place])
-        assert OTHERS in complaint(cp.recalibrate, graph, case.probs[place])
-    half = np.concatenate([np.arange(150), [399], np.arange(150, 399)])  # one in the middle
-    graph = snaps.Graph(case.graph.adjacency[half][:, half], case.graph.features[half])
-    assert OTHERS in complaint(cp.recalibrate, graph, case.probs[half])
-
-
-def test_features_that_a_graph_is_given_after_calibration_are_compared_with_those_before():
-    case = made()
-    graph = snaps.Graph(case.graph.adjacency, case.graph.features)
-    cp = snaps.SNAPS(0.1).calibrate(graph, case.probs, case.labels, **roles())
-    graph.features = case.graph.features[::-1].copy()
-    assert OTHERS in complaint(cp.recalibrate, graph, case.probs[::-1])
-
-
-@pytest.mark.parametrize("features", ["noisy", "half precision", "all new", "wider", "none"])
-def test_new_features_and_another_run_of_the_classifier_are_fine(features):
-    case, random = made(), np.random.default_rng(SEED)
-    table = case.graph.features
-    table = table.toarray() if sp.issparse(table) else table
-    graph, probs, labels = before()
-    cp = snaps.SNAPS(0.1).calibrate(graph, probs, labels, **roles())
-    new = {
-        "noisy": table + random.normal(0, 0.1 * table.std(), table.shape),
-        "half precision": table.astype(np.float16),
-        "all new": random.random(table.shape),
-        "wider": random.random((GROWN, table.shape[1] + 1)),
-        "none": None,
-    }[features]
-    grown_ = snaps.Graph(case.graph.adjacency, new, GROWN, ids=case.graph.ids)
-    noted(cp.recalibrate, grown_, another_run())
-    given = grown_, another_run(), case.labels
-    fresh, _ = noted(snaps.SNAPS(0.1).calibrate, *given, **roles())
-    assert_same(fresh, cp)
-
-
-def test_rows_that_tell_nothing_are_not_compared():
-    probs, labels = np.tile([0.6, 0.3, 0.1], (40, 1)), np.array([0, 0, 0, 1] * 10)
-    cp = snaps.SplitConformal(0.2).calibrate(None, probs, labels, nodes=np.arange(20))
-    cp.recalibrate(None, probs[:, [1, 0, 2]])
-
-
-def test_a_kept_threshold_on_a_graph_whose_ids_are_taken_by_others():
-    """Ids that happen to be the same name no node of before: all are predicted, none is known."""
-    case = made()
-    cp = snaps.Pooled(0.1).calibrate(numbered(np.arange(GROWN)), case.probs, case.labels, **roles())
-    other = snaps.datasets.make_graph(GROWN, 4, seed=9)
-    graph = snaps.Graph(other.graph.adjacency, other.graph.features, ids=np.arange(GROWN))
-    plain = snaps.Graph(other.graph.adjacency, other.graph.features)
-    probs = smoothed_regression(graph, other.labels, np.arange(40))[:, : case.probs.shape[1]]
-    probs = probs / probs.sum(axis=1, keepdims=True)
-    sets = []
-    for each in (graph, plain):
-        noted(cp.recalibrate, each, probs, threshold="keep")
-        sets.append(cp.predict_set())
-        assert len(sets[-1]) == GROWN
-    np.testing.assert_array_equal(sets[0].mask, sets[1].mask)
-
-
-@pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("data", [False, True])
-def test_the_direction_of_links_stays(tmp_path, directed, data):
-    case = made()
-    first, other = (numbered(case.graph.ids, directed=each) for each in (directed, not directed))
-    cp = snaps.DAPS(0.1).calibrate(first, case.probs, case.labels, **roles())
-    cp.save(tmp_path / "cp", data=data)
-    rule = "directed" if directed else "undirected"
-    for each in (cp, snaps.load(tmp_path / "cp")):
-        assert complaint(each.recalibrate, other, case.probs) == (
-            f"'graph' must be {rule}, as it was to calibrate"
-        )
-        each.recalibrate(first, case.probs)
-
-
-def test_a_file_without_fingerprints_is_read(tmp_path):
-    """As files were before: nothing is compared."""
-    from snaps.io.files import read_npz, write_npz
-
-    case = made()
-    cp = snaps.DAPS(0.1).calibrate(
-        numbered(np.arange(GROWN) + 1), case.probs, case.labels, **roles()
-    )
-    cp.save(tmp_path / "cp", data=False)
-    assert (tmp_path / "cp").stat().st_size < 100_000
-    arrays = read_npz(tmp_path / "cp")
-    header = json.loads(arrays.pop("header").tobytes())
-    for name in ("fingerprints", "links_directed", "calibrated_alpha"):
-        header.pop(name)
-    kept = {name: array for name, array in arrays.items() if not name.startswith("used_")}
-    header["arrays"] = sorted(kept)
-    kept["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    write_npz(tmp_path / "old", kept)
-    old = snaps.load(tmp_path / "old")
-    assert_same(cp, old.recalibrate(numbered(np.arange(GROWN) + 1), case.probs))
-
-
-# ---- a reference behind the items ----------------------------------------------------------------
-
-
 def test_a_joined_reference_is_given_again_when_there_are_more_items(tmp_path):
     case = made()
     table = case.graph.features
@@ -653,71 +450,3 @@ def test_a_joined_reference_is_given_again_when_there_are_more_items(tmp_path):
     assert complaint(plain.recalibrate, table, case.probs, reference=[3]) == (
         "'reference' must be left out, as it was to calibrate"
     )
-
-
-# ---- one state at a time -------------------------------------------------------------------------
-
-VERBS = {
-    "evaluate": lambda cp, path: cp.evaluate(made().labels),
-    "predict_set": lambda cp, path: cp.predict_set().mask.tolist(),
-    "smoothed": lambda cp, path: cp.predict_set(smoothed=True).mask.tolist(),
-    "predict_p": lambda cp, path: cp.predict_p(smoothed=True).tolist(),
-    "exchangeability": lambda cp, path: str(cp.exchangeability()),
-    "explain": lambda cp, path: str(cp.explain(250)),
-    "scores_": lambda cp, path: cp.scores_.tolist(),
-    "neighbours_": lambda cp, path: cp.neighbours_,
-    "report": lambda cp, path: cp.report(path, made().labels) or path.read_text(),
-    "save": lambda cp, path: cp.save(path) or path.read_bytes(),
-    "save without data": lambda cp, path: cp.save(path, data=False) or path.read_bytes(),
-}
-
-
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("name", ["SNAPS", "Pooled"])
-def test_a_verb_reads_the_state_once(tmp_path, monkeypatch, name, verb):
-    """Another thread may recalibrate in between: each answer is of one calibration."""
-    case = made()
-    cp = METHODS[name]().calibrate(case.graph, case.probs, case.labels, **roles())
-    states, answers = [], []
-    for probs in (case.probs, another_run()):
-        cp.recalibrate(case.graph, probs)
-        states.append(cp._fitted)
-        answers.append(VERBS[verb](cp, tmp_path / "file.html"))
-    assert verb == "neighbours_" or answers[0] != answers[1]
-    reads = []
-
-    def another(self):
-        reads.append(None)
-        return states[len(reads) % 2]
-
-    monkeypatch.setattr(type(cp), "_fitted", property(another))
-    for _ in range(4):
-        reads.append(None)
-        assert VERBS[verb](cp, tmp_path / "file.html") in answers
-
-
-def test_threads_that_evaluate_while_one_recalibrates():
-    case = made()
-    cp = snaps.SNAPS(0.1, weights=(0.3, 0.3))
-    cp.calibrate(case.graph, case.probs, case.labels, **roles())
-    right = []
-    for probs in (another_run(), case.probs):
-        cp.recalibrate(case.graph, probs)
-        right.append(cp.evaluate(case.labels))
-    wrong, done = [], threading.Event()
-
-    def evaluate():
-        while not done.is_set():
-            told = cp.evaluate(case.labels)
-            if told not in right:
-                wrong.append(told)
-
-    threads = [threading.Thread(target=evaluate) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for turn in range(20):
-        cp.recalibrate(case.graph, case.probs if turn % 2 else another_run())
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong
