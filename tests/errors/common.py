@@ -14,15 +14,6 @@ LOGITS = "(if these are logits, say so: logits=True or --logits)"
 PAIR = [[0, 1], [1, 2]]
 
 
-def complaint(call) -> str:
-    """The message of the error that a call must end in."""
-    with pytest.raises(snaps.SnapsError) as caught:
-        call()
-    message = str(caught.value)
-    assert message and len(message.splitlines()) == 1
-    return message
-
-
 def changed(array, place, value):
     array = np.array(array)
     array[place] = value

@@ -28,13 +28,12 @@ from tests.errors.common import (
     K,
     N,
     calibrate,
-    complaint,
     split,
     with_parameters,
     with_similarity,
 )
 from tests.helpers import small
-from tests.helpers.small import CALIB, LABELS, NAMES, PROBS, TEST
+from tests.helpers.small import CALIB, LABELS, NAMES, PROBS, TEST, complaint
 
 # ---- Whatever is passed --------------------------------------------------------------------------
 

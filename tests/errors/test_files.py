@@ -10,9 +10,9 @@ import pytest
 
 import snaps
 from snaps.folder import read_folder, write_folder
-from tests.errors.common import Halves, MySNAPS, N, changed, complaint
+from tests.errors.common import Halves, MySNAPS, N, changed
 from tests.helpers import small
-from tests.helpers.small import LABELS, NAMES, PROBS
+from tests.helpers.small import LABELS, NAMES, PROBS, complaint
 
 
 def save_npz(**arrays):

@@ -10,9 +10,9 @@ import torch
 from torch_geometric.data import Data
 
 import snaps
-from tests.errors.common import PAIR, N, changed, complaint, messages, with_similarity
+from tests.errors.common import PAIR, N, changed, messages, with_similarity
 from tests.helpers import small
-from tests.helpers.small import CALIB, LABELS, NAMES, PROBS
+from tests.helpers.small import CALIB, LABELS, NAMES, PROBS, complaint
 
 # ---- Graph: edges, ids and the number of nodes ---------------------------------------------------
 

@@ -15,11 +15,10 @@ from tests.errors.common import (
     N,
     calibrate,
     changed,
-    complaint,
     messages,
     with_parameters,
 )
-from tests.helpers.small import LABELS, NAMES, PROBS
+from tests.helpers.small import LABELS, NAMES, PROBS, complaint
 
 PROBABILITIES = {
     "'probs' must be finite, got nan in row 4": lambda: calibrate(changed(PROBS, (4, 1), np.nan)),

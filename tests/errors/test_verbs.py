@@ -7,9 +7,9 @@ import pytest
 
 import snaps
 from snaps import metrics
-from tests.errors.common import ALPHA, EMPTY, MASK, SETS, N, complaint, messages, split
+from tests.errors.common import ALPHA, EMPTY, MASK, SETS, N, messages, split
 from tests.helpers import small
-from tests.helpers.small import LABELS, TEST
+from tests.helpers.small import LABELS, TEST, complaint
 
 PREDICTION = {
     "this SNAPS must be calibrated first: call calibrate()": lambda: snaps.SNAPS().predict_set(),
