@@ -167,6 +167,8 @@ LONG = (
     "lab/tests/test_evidence.py",
     "lab/tests/test_reproduce.py",
 )
+# A session of Spark takes longer to start than many tests: these share one.
+TOGETHER = ("tests/spark/",)
 
 
 def pytest_collection_modifyitems(items):
@@ -177,3 +179,18 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.nodeid.startswith(LONG):
             item.add_marker("long")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Files side by side, as `--dist loadfile` has them; folders in TOGETHER count as one file."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder = next((name for name in TOGETHER if nodeid.startswith(name)), None)
+            return folder or super()._split_scope(nodeid)
+
+    return ByFile(config, log)

@@ -15,7 +15,7 @@ import snaps
 from snaps.io import writers
 from snaps.io.files import check_output
 from tests.helpers import small
-from tests.scale.test_scale import MEASURED, memory_of
+from tests.scale.common import MEASURED, memory_of
 
 # Five sets over three labels: {0}, {1, 2}, {}, {0, 1, 2}, {2}.
 MASK = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 1]], bool)
