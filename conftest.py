@@ -164,8 +164,8 @@ LONG = (
     "tests/report/test_browser.py",
     "tests/scale/",
     "tests/spark/",
-    "lab/tests/test_evidence.py",
-    "lab/tests/test_reproduce.py",
+    "lab/tests/reproduce/test_evidence.py",
+    "lab/tests/reproduce/test_reproduce.py",
 )
 # A session of Spark takes longer to start than many tests: these share one.
 TOGETHER = ("tests/spark/",)

@@ -35,7 +35,7 @@ from snaps_lab.reproduce import (
 )
 from snaps_lab.reproduce.store import Store
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RECORD = Path("docs/results/heldout-versions.json")
 TABLE = Path("docs/results/heldout.json")
 

@@ -12,7 +12,7 @@ import snaps
 from snaps_lab.reproduce import catalogue, render
 from snaps_lab.reproduce.store import Store
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results"
 
 
 def numbers(text):

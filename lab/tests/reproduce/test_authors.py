@@ -26,7 +26,7 @@ from snaps_lab.reproduce.authors import as_authors
 from snaps_lab.reproduce.store import Store
 
 ALPHA = 0.2
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results.md"
 
 
 @pytest.fixture(scope="module")

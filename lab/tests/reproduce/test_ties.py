@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from lab.tests.test_evidence import small, track  # noqa: F401 - a fixture
+from lab.tests.reproduce.test_evidence import small, track  # noqa: F401 - a fixture
 from snaps.similarity import similarity_graph
 from snaps_lab.reproduce import catalogue, render, shares, ties
 
