@@ -166,6 +166,7 @@ LONG = (
     "tests/spark/",
     "lab/tests/reproduce/test_evidence.py",
     "lab/tests/reproduce/test_reproduce.py",
+    "lab/tests/reproduce/test_runner.py",
 )
 # A session of Spark takes longer to start than many tests: these share one.
 TOGETHER = ("tests/spark/",)
