@@ -36,8 +36,8 @@ fuzz: $(VENV)/.test
 
 # Files, commands and what they need, with the lowest versions allowed; without torch.
 test-lowest: $(LOWEST)/.test
-	$(TEST) $(LOWEST)/bin/python -m pytest $(SIDE) $(foreach name, \
-		files untrusted folder cli calibration matrices sorting, tests/test_$(name).py)
+	$(TEST) $(LOWEST)/bin/python -m pytest $(SIDE) $(addprefix tests/, cli conformal io test_folder.py \
+		checks/test_matrices.py kernels/test_sorting.py predictor/test_persistence.py)
 
 # The core tests on other Pythons, where they are installed; 3.11 has them all in `make test`.
 test-pythons:

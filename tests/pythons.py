@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Names, thresholds, and recorded results of every method on one graph.
-CORE = ["tests/contract", "tests/test_calibration.py", "-k", "names or calibration or dense"]
+CORE = ["tests/contract", "tests/conformal", "-k", "names or conformal or dense"]
 SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Haswell"}
 
 
