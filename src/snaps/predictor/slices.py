@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from snaps._runtime.memory import pieces
 from snaps._runtime.randomness import SLAB_STREAM, hashes, uniforms
+from snaps.conformal.coverage import from_rises
 from snaps.predictor.predictor import Predictor
 from snaps.sets import PredictionSets
 
@@ -97,21 +99,16 @@ def _tail(hits: np.ndarray, n: int, covered: float) -> float:
 def _dealt(hits: np.ndarray, n: int) -> tuple[int, np.ndarray]:
     """The hypergeometric distribution of hits among n nodes: the least number, and its chances.
 
-    Numbers so far from the mean that their chances vanish are left out. `scipy.stats` has this
-    distribution too, but importing it takes longer than predicting a small graph.
+    Numbers so far from the mean that their chances vanish are left out.
     """
-    from scipy.special import betaln
-
-    def log_choose(of: Any, chosen: Any) -> Any:
-        return -np.log(of + 1) - betaln(of - chosen + 1, chosen + 1)
-
     total, good = len(hits), int(hits.sum())
     share = good / total
     far = 40 * (1 + np.sqrt(n * share * (1 - share)))
     least = max(0, n + good - total, int(n * share - far))
-    counts = np.arange(least, min(n, good, int(n * share + far)) + 1)
-    ways = log_choose(good, counts) + log_choose(total - good, n - counts)
-    return least, np.exp(ways - log_choose(total, n))
+    counts = np.arange(least, min(n, good, int(n * share + far)), dtype=np.float64)
+    rises = np.log((good - counts) * (n - counts))
+    rises -= np.log((counts + 1) * (total - good - n + counts + 1))
+    return least, from_rises(rises, min(max(int(n * share) - least, 0), len(counts)))
 
 
 def worst_slab(columns: np.ndarray, hits: np.ndarray, seed: int) -> tuple[float, int] | None:
@@ -120,15 +117,14 @@ def worst_slab(columns: np.ndarray, hits: np.ndarray, seed: int) -> tuple[float,
     The rows of `columns` and `hits` must be in random order: the slab is searched for in the first
     half, among such that are bounded by quantiles, and measured on the second.
     """
-    from scipy.special import ndtri
-
     searched, measured = _halves(len(hits))
     scale = columns.std(axis=0)
     columns = (columns - columns.mean(axis=0))[:, scale > 0] / scale[scale > 0]
     if not columns.shape[1] or len(hits) < _FEWEST:
         return None
     uniform = uniforms(seed, np.arange(_DIRECTIONS, dtype=np.uint64), columns.shape[1])
-    directions = ndtri(np.maximum(uniform, 1e-12))
+    normal = NormalDist().inv_cdf
+    directions = np.array([[normal(max(each, 1e-12)) for each in row] for row in uniform.tolist()])
     directions = np.concatenate([np.eye(columns.shape[1]), directions])
     cuts = np.linspace(0, len(searched), _BANDS + 1).round().astype(np.int64)
     first, last = np.triu_indices(_BANDS + 1, round(SLAB_SHARE * _BANDS))
