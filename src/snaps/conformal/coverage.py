@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_integer, check_memory, check_number
+from snaps._checks import check_integer, check_memory, check_number
 from snaps.conformal.rank import conformal_rank, exact_rank
 from snaps.errors import SnapsError
 
@@ -182,7 +182,7 @@ def far_below(
     1
     >>> far_below(np.array([0.95, 0.6]), np.array([900, 5]), 500, 0.1, chance=0.01, gap=0.1)
     """
-    promised = 1 - float(check_alpha(alpha))
+    promised = 1 - float(alpha)
     present = np.flatnonzero(counts)
     level = 1 - 2 * chance / max(len(present), 1)
     few = covered[present] < promised - gap
