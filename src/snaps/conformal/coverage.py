@@ -57,10 +57,10 @@ def rank_pmf(n: int, m: int, rank: int) -> np.ndarray:
     if rank > n:
         return np.append(np.zeros(m), 1.0)
     rises = np.log((m - hits) * (hits + rank)) - np.log((hits + 1) * (m - hits + n - rank))
-    return from_rises(rises, m * rank // (n + 1))
+    return _from_rises(rises, m * rank // (n + 1))
 
 
-def from_rises(rises: np.ndarray, middle: int) -> np.ndarray:
+def _from_rises(rises: np.ndarray, middle: int) -> np.ndarray:
     """A distribution from the steps between logarithms of successive probabilities.
 
     Summed from the middle outwards, where probabilities are largest: errors of rounding go to the
@@ -155,6 +155,38 @@ def fewest_confident(alpha: Fraction, confidence: Fraction, m: int | None = None
         most *= 2
     enough = lambda n: confident_rank(n, alpha, confidence, m) <= n  # noqa: E731
     return bisect_left(range(most + 1), True, lo=most // 2, key=enough)
+
+
+def dealt_tail(total: int, good: int, n: int, hits: float) -> float:
+    """The probability of so few hits or fewer among n of the total, of which `good` are hits.
+
+    Examples
+    --------
+    >>> round(dealt_tail(10, 5, 2, 0), 4)
+    0.2222
+    """
+    least, chances = _dealt(total, good, n)
+    return float(min(1.0, chances[: max(0, int(hits) - least + 1)].sum()))
+
+
+def dealt_quantile(total: int, good: int, n: int, level: float) -> float:
+    """A quantile of the share of hits among n of the total, of which `good` are hits."""
+    least, chances = _dealt(total, good, n)
+    return (least + int(np.searchsorted(np.cumsum(chances), level))) / n
+
+
+def _dealt(total: int, good: int, n: int) -> tuple[int, np.ndarray]:
+    """The hypergeometric distribution: the least number of hits, and the chances from there on.
+
+    Numbers so far from the mean that their chances vanish are left out.
+    """
+    share = good / total
+    far = 40 * (1 + np.sqrt(n * share * (1 - share)))
+    least = max(0, n + good - total, int(n * share - far))
+    counts = np.arange(least, min(n, good, int(n * share + far)), dtype=np.float64)
+    rises = np.log((good - counts) * (n - counts))
+    rises -= np.log((counts + 1) * (total - good - n + counts + 1))
+    return least, _from_rises(rises, min(max(int(n * share) - least, 0), len(counts)))
 
 
 def far_below(

@@ -23,7 +23,7 @@ import numpy as np
 
 from snaps._runtime.memory import pieces
 from snaps._runtime.randomness import SLAB_STREAM, hashes, uniforms
-from snaps.conformal.coverage import from_rises
+from snaps.conformal.coverage import dealt_quantile, dealt_tail
 from snaps.predictor.predictor import Predictor
 from snaps.sets import PredictionSets
 
@@ -70,7 +70,10 @@ def weakest_slice(slices: Sequence[Slices], hits: np.ndarray) -> dict[str, Any]:
         nodes.append(counts[present])
         covered.append(np.bincount(codes[inside], hits[inside], len(names))[present])
     n, h = np.concatenate(nodes), np.concatenate(covered)
-    tails = np.array([_tail(hits, *pair) for pair in zip(n.tolist(), h.tolist(), strict=True)])
+    dealt = len(hits), int(hits.sum())
+    tails = np.array(
+        [dealt_tail(*dealt, *pair) for pair in zip(n.tolist(), h.tolist(), strict=True)]
+    )
     worst = int(np.lexsort((-n, h / n, tails))[0])
     by, name = rows[worst]
     return {
@@ -79,36 +82,9 @@ def weakest_slice(slices: Sequence[Slices], hits: np.ndarray) -> dict[str, Any]:
         "coverage": float(h[worst] / n[worst]),
         "n": int(n[worst]),
         "slices": len(rows),
-        "chance_coverage": _quantile(hits, int(n[worst]), CHANCE / len(rows)),
+        "chance_coverage": dealt_quantile(*dealt, int(n[worst]), CHANCE / len(rows)),
         "chance": float(min(1, len(rows) * tails[worst])),
     }
-
-
-def _quantile(hits: np.ndarray, n: int, level: float) -> float:
-    """A quantile of the coverage of n nodes, if hits are dealt out to nodes at random."""
-    least, chances = _dealt(hits, n)
-    return (least + int(np.searchsorted(np.cumsum(chances), level))) / n
-
-
-def _tail(hits: np.ndarray, n: int, covered: float) -> float:
-    """The probability of so few hits or fewer among n nodes, dealt out at random."""
-    least, chances = _dealt(hits, n)
-    return float(min(1.0, chances[: max(0, int(covered) - least + 1)].sum()))
-
-
-def _dealt(hits: np.ndarray, n: int) -> tuple[int, np.ndarray]:
-    """The hypergeometric distribution of hits among n nodes: the least number, and its chances.
-
-    Numbers so far from the mean that their chances vanish are left out.
-    """
-    total, good = len(hits), int(hits.sum())
-    share = good / total
-    far = 40 * (1 + np.sqrt(n * share * (1 - share)))
-    least = max(0, n + good - total, int(n * share - far))
-    counts = np.arange(least, min(n, good, int(n * share + far)), dtype=np.float64)
-    rises = np.log((good - counts) * (n - counts))
-    rises -= np.log((counts + 1) * (total - good - n + counts + 1))
-    return least, from_rises(rises, min(max(int(n * share) - least, 0), len(counts)))
 
 
 def worst_slab(columns: np.ndarray, hits: np.ndarray, seed: int) -> tuple[float, int] | None:
@@ -166,7 +142,8 @@ def slab_summary(
     if found is None:
         return None
     coverage, n = found
-    interval = tuple(_quantile(hits, n, level) for level in (CHANCE / 2, 1 - CHANCE / 2))
+    dealt, levels = (len(hits), int(hits.sum())), (CHANCE / 2, 1 - CHANCE / 2)
+    interval = tuple(dealt_quantile(*dealt, n, level) for level in levels)
     searched = len(_halves(len(sample))[0])
     return {"coverage": coverage, "n": n, "searched": searched, "chance_interval": interval}
 

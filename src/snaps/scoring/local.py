@@ -436,7 +436,10 @@ class Inputs:
             if nodes is None or (most and (len(parts) > 1 or self.large)):
                 # Most rows are sooner combined and then taken than taken from each table.
                 scores = self._all_scores(scorer, parts)
-                scores = scores if nodes is None else taken(scores, nodes)
+                if nodes is not None:
+                    scores = taken(scores, nodes)
+                elif not self.large:
+                    scores = scores.copy()
             else:
                 rows = {name: self._rows(part, nodes) for name, part in parts.items()}
                 scores = scorer.combine(rows, self.keys[nodes])
@@ -448,7 +451,7 @@ class Inputs:
         return scores
 
     def _all_scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
-        """Scores of all nodes; of a large graph they are kept."""
+        """Scores of all nodes; kept if they are few, or take longer than they need room."""
         scored = self._scored  # which another thread may replace
         if scored is not None and scored[0] is scorer:
             return scored[1]
@@ -461,9 +464,10 @@ class Inputs:
             return scorer.combine(rows, self.keys[block])
 
         table = self._in_blocks(combine)
-        if self.large:
+        if self.large or len(self._blocks) == 1:
             table.flags.writeable = False
             self._scored = scorer, table
+        if self.large:
             for recipe in self.made(Averaged, Propagated, Regressed):  # as large, and read no more
                 self._made.pop(recipe, None)
         return table
