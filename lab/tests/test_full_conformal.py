@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.full_conformal import _one_graph
 
+from benchmarks.full_conformal import _one_graph
 from snaps_lab.reproduce.runner import Setting
 from snaps_lab.reproduce.store import Store
 
