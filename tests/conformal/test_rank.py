@@ -65,7 +65,8 @@ def by_looking(n, alpha):
         return max(n - n // 2, n - 500)
     if not excess:
         return n
-    return min(m for m in excess if excess[m] == min(excess.values()))
+    least = min(excess.values())
+    return min(m for m in excess if excess[m] == least)
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.03, 0.05, 0.07, 0.1, 0.18, 0.2, 0.3, 0.5])

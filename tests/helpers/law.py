@@ -10,6 +10,7 @@ to that law twice: their shape by a binned chi-square, their mean by its standar
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -39,12 +40,14 @@ class Fit(NamedTuple):
         return min(self.shape, self.mean) > LEVEL
 
 
+@cache
 def hit_pmf(n: int, m: int, alpha: float) -> np.ndarray:
     """P(0), ..., P(m) hits: BetaBinomial(m, r, n + 1 - r)."""
     r = transcription.rank(n, alpha)
     return stats.betabinom(m, r, n + 1 - r).pmf(np.arange(m + 1))
 
 
+@cache
 def smoothed_hit_pmf(n: int, m: int, alpha: float) -> np.ndarray:
     """The same for smoothed sets, without ties: their mean is m (1 - alpha), exactly.
 

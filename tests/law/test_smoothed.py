@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import permutations
 
 import numpy as np
@@ -37,6 +38,7 @@ def test_the_law_by_counting_every_order(n, m, alpha):
     assert np.arange(m + 1) @ found == pytest.approx(m * (1 - alpha))
 
 
+@cache
 def pool_of(size, seed=3):
     """A graph whose pool is small, so that a bias of single nodes would show."""
     made = snaps.datasets.make_graph(200, 3, homophily=0.7, seed=seed)

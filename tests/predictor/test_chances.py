@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ class World(NamedTuple):
     similarity: Any
 
 
+@cache
 def world(seed: int) -> World:
     """A graph where many labels of hard nodes, half of all, are drawn at random."""
     made = make_graph(1000, 3, homophily=0.8, degree=6, signal=0.9, seed=seed)

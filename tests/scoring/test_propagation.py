@@ -95,9 +95,13 @@ def test_folds_taken_away_give_sets_of_the_same_size(name, data_dir, monkeypatch
     order = np.random.default_rng(0).permutation(data.graph.num_nodes)
     train, calib, test = np.split(order, [20 * data.num_classes, 20 * data.num_classes + 1000])
     probs = smoothed_regression(data.graph, data.labels, train)
+    similarity = snaps.similarity_graph(data.graph.features, 20, ids=data.graph.keys)
 
     def size():
-        cp = snaps.Pooled(0.1).calibrate(data.graph, probs, data.labels, calib, known_nodes=train)
+        cp = snaps.Pooled(0.1)
+        cp.calibrate(
+            data.graph, probs, data.labels, calib, known_nodes=train, similarity=similarity
+        )
         return cp.predict_set(nodes=test).sizes.mean()
 
     separate = size()
