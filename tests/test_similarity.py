@@ -19,15 +19,15 @@ def brute(features, k, ids=None, near=None):
     x = np.asarray(features, np.float64)
     ids = np.arange(len(x)) if ids is None else ids
     near = range(len(x)) if near is None else near
-    rows = []
+    squares, rows = [float(row @ row) for row in x], []
     for i in range(len(x)):
         found = []
         for j in near:
             dot = float(x[i] @ x[j])
             if j != i and dot > 0:
-                found.append((-dot * dot / float(x[j] @ x[j]), ids[j], j, dot))
+                found.append((-dot * dot / squares[j], ids[j], j, dot))
         found.sort()
-        rows.append([(j, dot / np.sqrt((x[i] @ x[i]) * (x[j] @ x[j]))) for *_, j, dot in found[:k]])
+        rows.append([(j, dot / np.sqrt(squares[i] * squares[j])) for *_, j, dot in found[:k]])
     return rows
 
 

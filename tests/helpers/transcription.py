@@ -197,19 +197,27 @@ def total_size(scores, labels, nodes, alpha):
     return sum(len(prediction_set(scores[i], q)) for i in nodes)
 
 
+def snaps_mixes(parts):
+    """The mixed scores of every (lam, mu)."""
+    return {(i, j): mix(*parts, i / 20, j / 20) for i, j in SNAPS_GRID}
+
+
 def tune_snaps(parts, labels, nodes, alpha, total_size=total_size):
     """(lam, mu) of smallest mean size; ties to the smaller lam + mu, then to the smaller lam."""
-    sizes = {
-        (i, j): total_size(mix(*parts, i / 20, j / 20), labels, nodes, alpha) for i, j in SNAPS_GRID
-    }
+    return best_mix(snaps_mixes(parts), labels, nodes, alpha, total_size)
+
+
+def best_mix(mixes, labels, nodes, alpha, total_size=total_size):
+    sizes = {ij: total_size(scores, labels, nodes, alpha) for ij, scores in mixes.items()}
     i, j = min(SNAPS_GRID, key=lambda ij: (sizes[ij], ij[0] + ij[1], ij[0]))
     return i / 20, j / 20
 
 
 def average_snaps(parts, labels, nodes, alpha, samples):
     """The mean of the best (lam, mu) of resamples, and of (1/3, 1/3) as if by 50 nodes more."""
+    mixes = snaps_mixes(parts)
     best = [
-        tune_snaps(parts, labels, [nodes[place] for place in sample], alpha) for sample in samples
+        best_mix(mixes, labels, [nodes[place] for place in sample], alpha) for sample in samples
     ]
     share = len(nodes) / (len(nodes) + 50)
     return tuple(

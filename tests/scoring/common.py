@@ -27,12 +27,13 @@ def context_graph(graph, k):
     return snaps.similarity_graph(table, k, ids=graph.keys)
 
 
-def tables(graph, probs, similar, context, known):
+def tables(graph, probs, similar, context, known, names=pooling.PARTS):
     """The parts as the library makes them, in logarithms."""
     inputs = Inputs(graph, probs, similar).holding({Context(4): context})
     weights = dict.fromkeys(pooling.PARTS, 1 / 8)
     scorer = pooling.FittedPooling(snaps.THR(), 0, 4, known, weights, np.zeros(probs.shape[1]))
-    return {name: scorer.shown(name, inputs.get(part)) for name, part in scorer.parts.items()}
+    parts = scorer.parts
+    return {name: scorer.shown(name, inputs.get(parts[name])) for name in names}
 
 
 def labellings(nodes, num_classes):

@@ -41,9 +41,9 @@ def test_known_nodes_among_the_calibration_nodes_break_the_law(case):
     for _ in range(60):
         order = random.permutation(pool)
         calib, test = order[:n], order[n:]
-        parts = tables(graph, probs, similar, context, evidence_of(calib, labels))
         names = ("own", "propagated", "propagated_context")
-        pooled = softmax(sum(parts[name] for name in names) / 3, axis=1)
+        parts = tables(graph, probs, similar, context, evidence_of(calib, labels), names)
+        pooled = softmax(sum(parts.values()) / 3, axis=1)
         scores = 1 - pooled[np.arange(len(labels)), labels]
         q = np.sort(scores[calib])[math.ceil((1 - alpha) * (n + 1)) - 1]
         hits.append(int((scores[test] <= q).sum()))
