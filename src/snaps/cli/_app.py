@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from snaps._version import __version__
 from snaps.cli import interrupted
 from snaps.cli._help import Command, in_options
 from snaps.cli.check import check
@@ -76,8 +77,6 @@ def reproduce() -> None:
 
 def _version(value: bool) -> None:
     if value:
-        from snaps._version import __version__
-
         print(f"snaps {__version__}")
         raise typer.Exit
 

@@ -25,14 +25,7 @@ def option(
 ) -> Any:
     """An option with its help text, and its names if it is called otherwise or is a flag.
 
-    Parameters
-    ----------
-    group : str, optional
-        The group it is shown in.
-    value : str, optional
-        What its value is called.
-    default : optional
-        What holds if it is left out, where that is not the default of the parameter.
+    `value` is what its value is called; `default` holds where that of the parameter is None.
     """
     text = text if default is None else f"{text}  [default: {default}]"
     metavar = None if value is None else f"<{value}>"

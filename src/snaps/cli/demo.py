@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from snaps.cli._help import option
 from snaps.cli._options import ALPHA, AsJson, Seed
+from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +36,6 @@ def demo(
     from snaps._runtime.progress import track
     from snaps.cli._show import print_comparison, provenance
     from snaps.datasets import make_graph
-    from snaps.errors import SnapsError
     from snaps.estimators import methods
     from snaps.folder import write_folder
     from snaps.models import smoothed_regression
