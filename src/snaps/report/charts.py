@@ -342,14 +342,13 @@ def _bars_plot(parts: Mapping[str, float]) -> Markup:
     low, high = min(0.0, *parts.values()), max(0.0, *parts.values())
     x = _scale(low, high, 150.0 if low == 0 else 195.0, WIDTH - 50.0)
     marks = [_line(x(0), 4, x(0), 8 + row * len(parts), "axis")]
-    names = {name.replace("_", " "): weight for name, weight in parts.items()}
+    text = ", ".join(f"{name.replace('_', ' ')} {weight:.2f}" for name, weight in parts.items())
     for place, (part, weight) in enumerate(parts.items()):
         name, colour = part.replace("_", " "), PARTS.index(part) if part in PARTS else 7
         y, start, end = 8 + place * row, min(x(0), x(weight)), max(x(0), x(weight))
         marks.append(_text(140, y + 13, name, "legend", "end"))
         marks.append(_rect(start, y, end - start, 18, f"bar part{colour}"))
         marks.append(_text(end + 8, y + 13, f"{weight:.2f}", "value", "start"))
-    text = ", ".join(f"{name} {weight:.2f}" for name, weight in names.items())
     return _plot("weights", 12 + row * len(parts), "Weight of each part", f"{text}.", marks)
 
 
