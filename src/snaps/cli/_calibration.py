@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +28,10 @@ from snaps.errors import SnapsError
 from snaps.folder import ROLES, Folder, check_agreement, read_files
 from snaps.io.files import check_apart, check_writable
 from snaps.io.folders import GraphFiles, digests, folder_files, open_folder
-from snaps.predictor.estimator import method_of
+from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.loading import load
 from snaps.predictor.predictor import Method, level_for
 from snaps.predictor.roles import Roles
-
-if TYPE_CHECKING:
-    from snaps.predictor.estimator import Estimator
 
 EDGES = "edges"  # instead of a column of chances
 

@@ -250,6 +250,12 @@ def _costs(summary: dict[str, Any]) -> str:
     return line if peak is None else f"{line} and {shown_size(peak)} of memory"
 
 
+def comparison_row(alpha: float, method: str, result: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The means over the splits of a method."""
+    means = {name: float(np.mean(x)) for name, x in result.items() if name != "class_coverage"}
+    return {"alpha": alpha, "method": method, **means}
+
+
 def print_comparison(
     rows: list[dict[str, Any]],
     about: dict[str, Any],

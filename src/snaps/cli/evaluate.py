@@ -70,7 +70,7 @@ def evaluate(
     from snaps._checks import check_alpha, check_integer
     from snaps._runtime.progress import track
     from snaps.cli._calibration import chances_of, class_names, read
-    from snaps.cli._show import print_comparison, provenance
+    from snaps.cli._show import comparison_row, print_comparison, provenance
     from snaps.estimators import COMPARED, all_methods, methods
     from snaps.predictor.estimator import method_of
     from snaps.similarity import similarity_graph
@@ -122,12 +122,8 @@ def evaluate(
                 smoothed=smoothed, **common,
             )  # fmt: skip
             for i, level in enumerate(alphas):
-                means = {
-                    key: float(np.mean(values[i]))
-                    for key, values in result.items()
-                    if key != "class_coverage"
-                }
-                rows.append({"alpha": level, "method": name, **means})
+                own = {key: values[i] for key, values in result.items()}
+                rows.append(comparison_row(level, name, own))
             advance(1)
     rows.sort(key=lambda row: alphas.index(row["alpha"]))
     first = [row for row in rows if row["alpha"] == alphas[0]]

@@ -99,11 +99,8 @@ class Columns:
         kind = self.types.get(name)
         if kind is None or not (types.is_nested(kind) and hasattr(kind, "value_type")):
             return 0, np.dtype(np.float32)
-        try:
-            columns = (column for (column,) in self._streamed([name], 1) if len(column))
-            first = next((column[0].as_py() for column in columns), None)
-        except Exception as error:
-            raise self._unreadable(error) from error
+        columns = (column for (column,) in self._valid([name], 1) if len(column))
+        first = next((column[0].as_py() for column in columns), None)
         # Lists of anything but numbers are refused when they are read.
         inside = kind.value_type
         return len(first or ()), np.dtype(inside.to_pandas_dtype() if _is_number(inside) else "f4")
@@ -112,13 +109,8 @@ class Columns:
         """Characters of the longest string of a column; none if it is no column of strings."""
         if not is_text(self.types.get(name)):
             return 0
-        try:
-            lengths = [
-                pc.max(pc.utf8_length(column)).as_py()
-                for (column,) in self._streamed([name], _MOST_ROWS)
-            ]
-        except Exception as error:
-            raise self._unreadable(error) from error
+        columns = (column for (column,) in self._valid([name], _MOST_ROWS))
+        lengths = (pc.max(pc.utf8_length(column)).as_py() for column in columns)
         return max(filter(None, lengths), default=0)
 
     def __contains__(self, name: str) -> bool:
@@ -149,19 +141,8 @@ class Columns:
         `width` numbers in each row of a column tell how many rows fit a block.
         """
         self._check_there(names)
-        a_row = _NUMBER * len(names) * max(width, 1)
-        batches, done = self._streamed(names, min(max(BLOCK // a_row, 1), _MOST_ROWS)), 0
-        while True:
-            try:
-                columns = next(batches, None)
-                for column in columns or ():
-                    column.validate(full=True)
-                if columns is None and done != self.num_rows:
-                    raise ValueError("columns of unlike length")
-            except Exception as error:
-                raise self._unreadable(error) from error
-            if columns is None:
-                return
+        a_row, done = _NUMBER * len(names) * max(width, 1), 0
+        for columns in self._valid(names, min(max(BLOCK // a_row, 1), _MOST_ROWS)):
             rows = slice(done, done + len(columns[0]))
             for name, column in zip(names, columns, strict=True):
                 if column.null_count and not nulls:
@@ -170,6 +151,18 @@ class Columns:
             done = rows.stop
             if len(columns[0]):
                 yield rows, columns
+        if done != self.num_rows:
+            raise self._unreadable(ValueError("columns of unlike length"))
+
+    def _valid(self, names: list[str], num_rows: int) -> Iterator[list[Any]]:
+        """The columns, so many rows at a time; what is damaged in them is one kind of error."""
+        try:
+            for columns in self._streamed(names, num_rows):
+                for column in columns:
+                    column.validate(full=True)
+                yield columns
+        except Exception as error:
+            raise self._unreadable(error) from error
 
     def _streamed(self, names: list[str], num_rows: int) -> Iterator[list[Any]]:
         """The columns, so many rows at a time: Arrow's scanner would decode whole row groups."""
