@@ -6,7 +6,7 @@ import json
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -126,7 +126,11 @@ def predict(
         with stage("writing"):
             (decisions or sets).write(out, metadata={"snaps.inputs": json.dumps(inputs)})
             if save is not None:
-                _save(estimator, save, out)
+                try:
+                    estimator.save(save)
+                except SnapsError as error:
+                    where = "on standard output" if out == "-" else f"in '{out}'"
+                    raise SnapsError(f"{error}; the sets are {where}") from error
         with stage("summary"):
             summary = describe(estimator, inputs)
             summary |= summarise(estimator, data, sets, empty)
@@ -185,12 +189,3 @@ def _read_actions(decide: str | None, otherwise: str | None) -> dict[str, str]:
             f"{shown(decide)}"
         )
     return actions
-
-
-def _save(estimator: Any, path: Path, out: str) -> None:
-    """Save the estimator; if that fails, say that the sets are there already."""
-    try:
-        estimator.save(path)
-    except SnapsError as error:
-        where = "on standard output" if out == "-" else f"in '{out}'"
-        raise SnapsError(f"{error}; the sets are {where}") from error

@@ -64,7 +64,7 @@ def check_metadata(metadata: Any) -> dict[str, str]:
     """Strings by strings that can be written; none by default."""
     if metadata is None:
         return {}
-    texts = list(chain(*metadata.items())) if isinstance(metadata, Mapping) else [None]
+    texts: list[Any] = [*chain(*metadata.items())] if isinstance(metadata, Mapping) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise SnapsError(f"'metadata' must map strings to strings, got {shown(metadata)}")
     for text in texts:

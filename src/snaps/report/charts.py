@@ -275,10 +275,11 @@ def _triangle_plot(weights: Weights) -> Markup:
         return x, bottom - lam * (bottom - top)
 
     low, high = min(weights.sizes), max(weights.sizes)
-    marks = [
-        _circle(*position(*pair), 7.2, f"shade s{_shade(size, low, high)}")
-        for pair, size in zip(weights.pairs, weights.sizes, strict=True)
-    ]
+    marks = []
+    for pair, size in zip(weights.pairs, weights.sizes, strict=True):
+        above = (size - low) / ((high - low) or 1)
+        shade = 9 - min(9, int(10 * above**0.5))  # finer for small sets, where the choice is made
+        marks.append(_circle(*position(*pair), 7.2, f"shade s{shade}"))
     x, y = position(*weights.pair)
     marks.append(_circle(x, y, 10, "chosen"))
     marks.append(_line(x + 9, y - 5, WIDTH - 70, top + 42, "leader"))
@@ -299,12 +300,6 @@ def _triangle_plot(weights: Weights) -> Markup:
         f"linked {mu:.2f}."
     )
     return _plot("triangle", bottom + 34, "Set size by weights", text, marks)
-
-
-def _shade(size: float, low: float, high: float) -> int:
-    """A colour from 0 to 9 (smallest sets); finer for small sets, where the choice is made."""
-    above = (size - low) / ((high - low) or 1)
-    return 9 - min(9, int(10 * above**0.5))
 
 
 def _line_plot(weights: Weights) -> Markup:
