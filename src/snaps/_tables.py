@@ -49,19 +49,8 @@ def print_table(
 
     Where columns don't fit, their headers wrap; where they still don't, the table is folded into
     several, each with the names of the rows. A pipe or a file gets all columns side by side,
-    unless the environment variable COLUMNS says how wide it is.
-
-    Parameters
-    ----------
-    header : sequence of str
-    rows : sequence of rows, each of as many cells
-    names : int
-        How many columns at the left name a row.
-    title : str
-    bold : sequence of bool, optional
-        Which rows stand out.
-    texts : names of columns, optional
-        That hold no numbers either, and are aligned to the left.
+    unless the environment variable COLUMNS says how wide it is. The first `names` columns name a
+    row; `bold` says which rows stand out, and `texts` which other columns hold no numbers.
     """
     from rich.cells import cell_len
     from rich.console import Console

@@ -165,17 +165,21 @@ def label(
     wanted = np.flatnonzero(state.drawn & ~state.seen)
     if not wanted.size:
         raise SnapsError(f"'{file}' must have labels of nodes without one, got none such")
-    labels = [given.get(id_, "") for id_ in state.ids[wanted].tolist()]
-    missing = [
-        id_ for id_, text in zip(state.ids[wanted].tolist(), labels, strict=True) if not text
-    ]
+    names = state.ids[wanted].tolist()
+    labels = [given.get(id_, "") for id_ in names]
+    missing = [id_ for id_ in names if not given.get(id_)]
     if missing and not allow_missing:
         raise SnapsError(
             f"'{file}' must have a label for each of the {len(wanted)} nodes drawn, got "
             f"{len(missing)} without (first: {plainly(missing[0])}): leaving out the hard ones "
             "breaks the guarantee; --allow-missing counts them as not covered"
         )
-    _check_names(labels, state, str(file))
+    for text in filter(None, labels):
+        if state.classes is not None and text not in state.classes:
+            listed = ", ".join(state.classes[:8]) + ", ..." * (len(state.classes) > 8)
+            raise SnapsError(
+                f"'{file}' column 'label' must be one of {listed}, got {plainly(text)}"
+            )
     counts = Counter(filter(None, labels))
     entry = {
         "date": _now(),
@@ -253,9 +257,9 @@ def _read_nodes(root: Path, record: dict[str, Any], chances: str | None = None) 
         named = [name.removeprefix("p_") for name in nodes.types if name.startswith("p_")]
         width = 0 if named else nodes.width("probs")[0]
         texts = is_text(nodes.types.get("label"))
-        values = (
-            None if chances is None else read_numbers(nodes.values(chances), nodes.title(chances))
-        )
+        values = None
+        if chances is not None:
+            values = read_numbers(nodes.values(chances), nodes.title(chances))
     classes = named or (None if texts or not width else [str(y) for y in range(width)])
     state = Nodes(nodes.path, ids, roles, labelled, drawn, classes, values)
     others = np.flatnonzero((roles == "calib") & ~drawn)
@@ -298,10 +302,10 @@ def _check_second(record: dict[str, Any], state: Nodes, chosen: np.ndarray, **as
     if left_out.size:
         words = hashes(asked["seed"], node_keys(state.ids), DRAW_STREAM)
         least = int((words[state.pool] <= words[state.drawn].max()).sum())
-        got = f"{asked['nodes']}" if asked["chances"] is None else "smaller chances"
-        option = "--nodes" if asked["chances"] is None else "--chances"
-        most = f"at least {least}" if asked["chances"] is None else "no smaller than before"
-        raise SnapsError(f"'{option}' must be {most}, to contain {rule}, got {got}")
+        option, limit, got = "--nodes", f"at least {least}", asked["nodes"]
+        if asked["chances"] is not None:
+            option, limit, got = "--chances", "no smaller than before", "smaller chances"
+        raise SnapsError(f"'{option}' must be {limit}, to contain {rule}, got {got}")
 
 
 def read_labels(path: Path, ids: np.ndarray) -> dict[int | str, str]:
@@ -317,13 +321,3 @@ def read_labels(path: Path, ids: np.ndarray) -> dict[int | str, str]:
         raise SnapsError(f"{path.name} column 'id' must not repeat a node, got {plainly(first)}")
     texts = [(text or "").strip() for text in texts]
     return dict(zip(names.tolist(), texts, strict=True))
-
-
-def _check_names(labels: Sequence[str], state: Nodes, file: str) -> None:
-    """Labels must be names of classes, where these are known."""
-    for text in labels:
-        if text and state.classes is not None and text not in state.classes:
-            shown_classes = ", ".join(state.classes[:8]) + ", ..." * (len(state.classes) > 8)
-            raise SnapsError(
-                f"'{file}' column 'label' must be one of {shown_classes}, got {plainly(text)}"
-            )

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
+from snaps._version import __version__
 from snaps.cli import interrupted
 from snaps.cli._help import Program, in_options
 from snaps.cli.check import check
@@ -47,8 +48,6 @@ _EXAMPLES: dict[Callable[..., None], str] = {  # in the order of the help
 
 def _show_version(context: click.Context, _: Any, asked: bool) -> None:
     if asked:
-        from snaps._version import __version__
-
         print(f"snaps {__version__}")
         context.exit()
 

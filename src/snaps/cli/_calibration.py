@@ -7,28 +7,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from snaps._checks import shown
+from snaps._checks import check_probs, shown
 from snaps._checks.named import named_columns
 from snaps._runtime import progress as _progress
 from snaps._runtime.memory import passed, place_tables
+from snaps._runtime.randomness import locate_keys
 from snaps.cli._help import name_classes
 from snaps.cli._options import FolderOptions, MethodOptions, SavedOptions, given_options
 from snaps.cli._resources import place_for_tables, shape_of
 from snaps.cli._show import status
+from snaps.conformal.calibration import Calibration, warn_few
+from snaps.conformal.coverage import rank_interval
+from snaps.conformal.rank import enough, fewest_nodes
 from snaps.drawing import check_drawn, missing_ids, read_numbers
 from snaps.errors import SnapsError
-from snaps.folder import Folder, check_agreement, read_files
+from snaps.folder import ROLES, Folder, check_agreement, read_files
 from snaps.io.files import check_apart, check_writable
 from snaps.io.folders import GraphFiles, digests, folder_files, open_folder
-from snaps.predictor.estimator import method_of
+from snaps.predictor.estimator import Estimator, method_of
 from snaps.predictor.loading import load
-
-if TYPE_CHECKING:
-    from snaps.predictor.estimator import Estimator
+from snaps.predictor.predictor import Method, level_for
+from snaps.predictor.roles import Roles
 
 EDGES = "edges"  # instead of a column of chances
 
@@ -73,15 +76,18 @@ def calibrated(
         "chances": chances_of(data, how.chances),
         "classes": names,
     }
+    known = range(data.probs.shape[1]) if names is None else names
+    if saved.using is not None:
+        known = estimator.classes_
+    name_classes(known)
+    for option, texts in named.items():
+        for text in texts:
+            class_of(text, known, option)
     with _progress.stage("calibration"), _progress.shown():
         if saved.using is None:
-            name_classes(range(data.probs.shape[1]) if names is None else names)
-            _check_named(named, np.arange(data.probs.shape[1]) if names is None else names)
             _calibrate(estimator, data, options | {"group_floor": how.group_floor}, source.folder)
         else:
             inputs |= digests([saved.using])
-            name_classes(estimator.classes_)
-            _check_named(named, estimator.classes_)
             _recalibrate(estimator, data, saved, options, source.folder)
     return estimator, data, inputs
 
@@ -165,18 +171,12 @@ def class_of(text: str, classes: Any, option: str = "--label") -> Any:
     return names[text]
 
 
-def _check_named(named: Mapping[str, Sequence[str]], classes: Any) -> None:
-    for option, texts in named.items():
-        for text in texts:
-            class_of(text, classes, option)
-
-
 def asked_nodes(data: Folder, estimator: Estimator) -> np.ndarray:
     """The nodes to predict: role test, else every node that has no other use.
 
     With chances those without a role: training nodes had no chance to be drawn.
     """
-    if data.nodes("test").size or estimator.effective_labels_ is not None:
+    if estimator.effective_labels_ is not None:
         return _to_predict(data)
     return free_nodes(data, estimator.calib_nodes_, estimator.tune_nodes_, estimator.known_nodes_)
 
@@ -268,3 +268,111 @@ def labelled_nodes(data: Folder, calib: np.ndarray, folder: Path) -> tuple[np.nd
                     f"got null for id {shown(id_)}"
                 )
     return np.setdiff1d(calib, bare), len(bare)
+
+
+def found(data: Folder, classes: Any) -> dict[str, Any]:
+    """What the files hold."""
+    graph, sums = data.graph, data.probs.sum(axis=1, dtype=np.float64)
+    members = {role or "none": data.nodes(role) for role in (*ROLES, "")}
+    labels, counts = np.unique(data.labels[data.labelled], return_counts=True)
+    return {
+        "nodes": graph.num_nodes,
+        "ids": "integers" if graph.ids.dtype.kind in "iu" else "strings",
+        "edges": graph.num_edges,
+        "isolated": int((np.diff(graph.adjacency.indptr) == 0).sum()),
+        "features": None if graph.features is None else list(graph.features.shape),
+        "classes": np.asarray(classes).tolist(),
+        "sums": [float(sums.min()), float(sums.max())] if len(sums) else None,
+        "labels": dict(zip(map(str, labels.tolist()), counts.tolist(), strict=True)),
+        "roles": {
+            role: [int(nodes.size), int(data.labelled[nodes].sum())]
+            for role, nodes in members.items()
+            if nodes.size
+        },
+    }
+
+
+def planned(
+    data: Folder, source: FolderOptions, method: Method, names: Any, groups: Any, even: bool
+) -> dict[str, Any]:
+    """What 'snaps predict' would calibrate on, tune on and predict; raises what it would raise."""
+    ids = data.graph.ids
+    check_probs(
+        data.probs, logits=source.logits, where=lambda row: f"for id {shown(ids[row].item())}"
+    )
+    calib, bare = labelled_nodes(data, data.nodes("calib"), source.folder)
+    if calib.size == 0:
+        raise SnapsError(
+            f"{data.file} column 'role' must mark calibration nodes 'calib', got none: alpha "
+            f"{float(method.alpha):g} takes at least {fewest_nodes(method.alpha)} labelled nodes "
+            "drawn at random ('snaps plan' shows how many are good, 'snaps draw' draws them)"
+        )
+    tuning = method.scorer.needs_tuning
+    tune, known = data.tuning_and_known(method.uses_evidence)
+    tune, known = tune if tuning else None, known if method.uses_evidence else known[:0]
+    roles = Roles.read(
+        data.graph, data.probs.shape[1], data.labels, calib, classes=names, groups=groups,
+        tune_nodes=tune, known_nodes=known, tune=method.alpha if tuning else None,
+        seed=method.seed, missing_labels=bare,
+    )  # fmt: skip
+    predicted = free_nodes(data, known, *([] if tune is None else [tune]))
+    places, count = locate_keys(data.graph.keys, roles.calib.keys)[0], len(roles.calib.labels)
+    calibration = Calibration(  # how many scores there are is all that is asked of it
+        np.zeros(count), roles.calib.labels, len(roles.classes),
+        roles.groups.codes[places] if roles.groups.given else 0,
+        len(roles.groups), method.class_conditional, method.promise, bare,
+    )  # fmt: skip
+    level = level_for(method.level, roles.classes)
+    calibration.warn_few(level, roles.classes, roles.groups.names)
+    method.warn_missing(frozenset() if data.graph.features is None else frozenset(["similar"]))
+    plan: dict[str, Any] = {
+        "calibration_nodes": count,
+        "tuning_nodes": len(roles.tuning.labels),
+        "known_nodes": len(known),
+        "predicted": len(predicted),
+        "predicted_with_label": int(data.labelled[predicted].sum()),
+    }
+    if calibration.kind == "calibration":
+        rank = calibration.rank(method.alpha)
+        plan["reachable"] = rank <= count
+        floors = method.promise.class_floor or method.promise.group_floor
+        if predicted.size and even and not (floors or bare):
+            plan["coverage_interval"] = rank_interval(count, len(predicted), rank)
+    return plan
+
+
+def continued(
+    data: Folder, folder: Path, estimator: Estimator, saved: SavedOptions
+) -> dict[str, Any]:
+    """What 'snaps predict --with' would find of a saved predictor, by id."""
+    if len(estimator.classes_) != data.probs.shape[1]:
+        raise SnapsError(
+            f"'{saved.using}' must have the {data.probs.shape[1]} classes of the folder, got "
+            f"{len(estimator.classes_)}"
+        )
+    ids, kept = data.graph.ids, []
+    for name in ("calib_ids_", "tune_ids_", "known_ids_"):
+        saved_ids = getattr(estimator, name)
+        gone = saved_ids[~np.isin(saved_ids, ids)]
+        if gone.size and saved.missing != "drop":
+            raise SnapsError(
+                f"{data.file} must have all nodes of '{saved.using}', got {gone.size} missing "
+                f"(first: {shown(gone[0].item())}): --missing drop goes on without them"
+            )
+        kept.append(np.flatnonzero(np.isin(ids, saved_ids)))
+    new = np.setdiff1d(data.nodes("calib"), np.concatenate(kept))
+    new, _ = labelled_nodes(data, new, folder)
+    new = new if saved.threshold != "keep" else new[:0]
+    count, alpha = len(kept[0]) + len(new), method_of(estimator).alpha
+    if not (saved.threshold == "keep" or enough(count, alpha)):
+        warn_few({"": count}, 1, "calibration", alpha)
+    predicted = free_nodes(data, *kept)
+    return {
+        "with": str(saved.using),
+        "calibration_nodes": count,
+        "new_calibration_nodes": len(new),
+        "tuning_nodes": len(kept[1]),
+        "known_nodes": len(kept[2]),
+        "predicted": len(predicted),
+        "predicted_with_label": int(data.labelled[predicted].sum()),
+    }

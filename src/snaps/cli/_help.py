@@ -6,10 +6,9 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import click
 
@@ -40,16 +39,8 @@ def option(
 ) -> Declared:
     """An option with its help text, and its names if it is called otherwise or is a flag.
 
-    Parameters
-    ----------
-    group : str
-        The group it is shown in.
-    value : str, optional
-        What its value is called.
-    default : optional
-        What holds if it is left out, where that is not the default of the parameter.
-    parser : function, optional
-        What makes a value of its text.
+    `value` is what its value is called, `parser` makes a value of its text, and `default` holds
+    where that of the parameter is None.
     """
     text = text if default is None else f"{text}  [default: {default}]"
     return Declared(text, names, group, value and f"<{value}>", parser)
@@ -58,17 +49,6 @@ def option(
 def argument(text: str, name: str) -> Declared:
     """An argument with its help text, and its name."""
     return Declared(text, group="Arguments", metavar=name)
-
-
-class _Choice(click.Choice):  # type: ignore[type-arg]
-    """One of an enumeration's values, read as its member."""
-
-    def __init__(self, members: type[Enum]):
-        super().__init__([member.value for member in members])
-        self.members = members
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Enum:
-        return self.members(super().convert(getattr(value, "value", value), param, ctx))
 
 
 class Command(click.Command):
@@ -123,16 +103,15 @@ class Program(click.Group):
 def _parameter(parameter: inspect.Parameter) -> click.Parameter:
     """An option or argument from what a function says of a parameter."""
     kind, declared = get_args(parameter.annotation)
-    if isinstance(kind, UnionType):  # with None
+    if NoneType in get_args(kind):
         kind = next(each for each in get_args(kind) if each is not NoneType)
     several = get_origin(kind) is list
     if several:
         (kind,) = get_args(kind)
     read: Any = declared.parser or kind
     metavar = declared.metavar
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        read = _Choice(kind)
-        metavar = f"<{'|'.join(read.choices)}>"
+    if get_origin(kind) is Literal:
+        read, metavar = click.Choice(get_args(kind)), f"<{'|'.join(get_args(kind))}>"
     elif kind is Path:
         read = click.Path(path_type=Path)
     required = parameter.default is parameter.empty

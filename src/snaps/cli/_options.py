@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import click
 
@@ -19,28 +18,9 @@ if TYPE_CHECKING:
     from snaps.predictor.estimator import Estimator
 
 
-class Method(StrEnum):
-    """The names of estimators, and what they are called on the command line."""
-
-    SNAPS = "snaps"
-    Pooled = "pooled"
-    DAPS = "daps"
-    SplitConformal = "split"
-
-
-class Score(StrEnum):
-    """The names of scores, and what they are called on the command line."""
-
-    APS = "aps"
-    RAPS = "raps"
-    SAPS = "saps"
-    THR = "thr"
-
-
-class Neighbours(StrEnum):
-    AUTO = "auto"
-    EXACT = "exact"
-    APPROXIMATE = "approximate"
+METHODS = {"snaps": "SNAPS", "pooled": "Pooled", "daps": "DAPS", "split": "SplitConformal"}
+_method, _promise = partial(option, group=METHOD), partial(option, group=PROMISE)
+_search, _saved = partial(option, group=SEARCH), partial(option, group=SAVED)
 
 
 def read_alpha(text: str) -> Any:
@@ -58,27 +38,16 @@ def read_alpha(text: str) -> Any:
 
 
 ALPHA = "Error rate: sets contain the true label with probability at least 1 - alpha"
-Alpha = Annotated[
-    Any,
-    option(
-        f"{ALPHA}; with --class-conditional also per class, as fraud=0.02,honest=0.1.",
-        group=METHOD, value="rate", default=0.05, parser=read_alpha,
-    ),
-]  # fmt: skip
 Seed = Annotated[int | None, option("Fixes every random draw.", value="number", default=0)]
 AsJson = Annotated[bool, option("Print the result as JSON.", "--json")]
 FolderArgument = Annotated[
     Path, argument("Graph folder: nodes and edges in Parquet or CSV.", "FOLDER")
 ]
-
-
 Missing = Annotated[
-    str | None,
-    option("'drop' goes on without calibration nodes that are gone.", group=SAVED, value="drop"),
+    str | None, _saved("'drop' goes on without calibration nodes that are gone.", value="drop")
 ]
 Threshold = Annotated[
-    str | None,
-    option("'keep' applies the saved threshold to another graph.", group=SAVED, value="keep"),
+    str | None, _saved("'keep' applies the saved threshold to another graph.", value="keep")
 ]
 
 
@@ -106,25 +75,22 @@ class FolderOptions:
 class SearchOptions:
     """How similar nodes are searched for."""
 
-    k: Annotated[
-        int | None, option("How many per node.", "--k", group=SEARCH, value="number", default=20)
-    ] = None
+    k: Annotated[int | None, _search("How many per node.", "--k", value="number", default=20)] = (
+        None
+    )
     neighbours: Annotated[
-        Neighbours | None,
-        option("How to search; auto is exact where that is fast.", group=SEARCH, default="auto"),
+        Literal["auto", "exact", "approximate"] | None,
+        _search("How to search; auto is exact where that is fast.", default="auto"),
     ] = None
     recall: Annotated[
         float | None,
-        option(
-            "Recall that an approximate search must reach.",
-            group=SEARCH, value="share", default=0.95,
-        ),
-    ] = None  # fmt: skip
+        _search("Recall that an approximate search must reach.", value="share", default=0.95),
+    ] = None
     candidates: Annotated[
         int | None,
-        option(
+        _search(
             "Search exactly, among this many randomly sampled candidates.",
-            group=SEARCH, value="number", default="all nodes",
+            value="number", default="all nodes",
         ),
     ] = None  # fmt: skip
 
@@ -143,59 +109,64 @@ class SearchOptions:
 class MethodOptions(SearchOptions):
     """Which estimator is calibrated."""
 
-    alpha: Alpha = None
+    alpha: Annotated[
+        Any,
+        _method(
+            f"{ALPHA}; with --class-conditional also per class, as fraud=0.02,honest=0.1.",
+            value="rate", default=0.05, parser=read_alpha,
+        ),
+    ] = None  # fmt: skip
     method: Annotated[
-        Method | None, option("How scores are corrected.", group=METHOD, default="snaps")
+        Literal["snaps", "pooled", "daps", "split"] | None,
+        _method("How scores are corrected.", default="snaps"),
     ] = None
     score: Annotated[
-        Score | None, option("The basic score.", group=METHOD, default="aps; thr for pooled")
+        Literal["aps", "raps", "saps", "thr"] | None,
+        _method("The basic score.", default="aps; thr for pooled"),
     ] = None
     weights: Annotated[
         str | None,
-        option(
+        _method(
             "Fixed: 'lam,mu' for snaps, 'mu' for daps; or tune, minimum.",
-            group=METHOD, value="numbers", default="tune",
+            value="numbers", default="tune",
         ),
     ] = None  # fmt: skip
-    seed: Annotated[
-        int | None,
-        option("Fixes every random draw.", group=METHOD, value="number", default=0),
-    ] = None
+    seed: Annotated[int | None, _method("Fixes every random draw.", value="number", default=0)] = (
+        None
+    )
     class_conditional: Annotated[
-        bool, option("A threshold per class.", "--class-conditional", group=PROMISE)
+        bool, _promise("A threshold per class.", "--class-conditional")
     ] = False
     class_floor: Annotated[
         float | None,
-        option(
-            "Cover at least this share of every class, next to 1 - alpha of all.",
-            group=PROMISE, value="share",
+        _promise(
+            "Cover at least this share of every class, next to 1 - alpha of all.", value="share"
         ),
-    ] = None  # fmt: skip
+    ] = None
     group_by: Annotated[
-        str | None,
-        option("A threshold per value of this column of the nodes.", group=PROMISE, value="column"),
+        str | None, _promise("A threshold per value of this column of the nodes.", value="column")
     ] = None
     group_floor: Annotated[
         float | None,
-        option(
+        _promise(
             "With --group-by: one threshold, and at least this share of every group covered.",
-            group=PROMISE, value="share",
+            value="share",
         ),
-    ] = None  # fmt: skip
+    ] = None
     chances: Annotated[
         str | None,
-        option(
+        _promise(
             "Column with the chance of each node to be drawn for labelling; or edges.",
-            group=PROMISE, value="column",
+            value="column",
         ),
-    ] = None  # fmt: skip
+    ] = None
     confidence: Annotated[
         float | None,
-        option(
+        _promise(
             "Reach the coverage with this probability in this draw, not only on average.",
-            group=PROMISE, value="share",
+            value="share",
         ),
-    ] = None  # fmt: skip
+    ] = None
 
     def estimator(self) -> Estimator:
         """The estimator that the options describe, its parameters checked."""
@@ -204,8 +175,8 @@ class MethodOptions(SearchOptions):
 
         if self.group_floor is not None and self.group_by is None:
             raise SnapsError(f"'--group-floor' must go with --group-by, got {self.group_floor}")
-        method = self.method or Method.SNAPS
-        kind = getattr(snaps, method.name)
+        method = self.method or "snaps"
+        kind = getattr(snaps, METHODS[method])
         takes = inspect.signature(kind).parameters
         for name, value in self.search().items():
             if name not in takes:
@@ -215,9 +186,9 @@ class MethodOptions(SearchOptions):
                 )
         arguments = {name: getattr(self, name, None) for name in takes}
         if self.score is not None:
-            arguments["score"] = getattr(snaps, self.score.name)()
+            arguments["score"] = getattr(snaps, self.score.upper())()
         if self.weights is not None:
-            name = "weight" if method is Method.DAPS else "weights"
+            name = "weight" if method == "daps" else "weights"
             arguments[name] = _weights(self.weights, method)
         given = {name: value for name, value in arguments.items() if value is not None}
         estimator: Estimator = kind(**given)
@@ -230,16 +201,15 @@ class SavedOptions:
     """What to go on with."""
 
     using: Annotated[
-        Path | None,
-        option("What 'snaps calibrate' wrote.", "--with", group=SAVED, value="file"),
+        Path | None, _saved("What 'snaps calibrate' wrote.", "--with", value="file")
     ] = None
     missing: Missing = None
     threshold: Threshold = None
 
 
-def _weights(text: str, method: Method) -> Any:
+def _weights(text: str, method: str) -> Any:
     """What an estimator takes for the option: a word, a number or a pair."""
-    rules = {Method.SNAPS: (2, "two numbers 'lam,mu'"), Method.DAPS: (1, "one number 'mu'")}
+    rules = {"snaps": (2, "two numbers 'lam,mu'"), "daps": (1, "one number 'mu'")}
     count, rule = rules.get(method, (0, ""))
     if count and text in ("tune", "minimum"):
         return text

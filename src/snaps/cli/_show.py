@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -96,11 +96,16 @@ def summarise(
             "apply to them"
         )
     if some and estimator.effective_labels_ is None:
-        look = estimator.exchangeability(sets.nodes)
-        summary["exchangeability"] = look.to_dict()
-        if not look.alike:
-            remark(str(look))
+        summary |= compared(estimator, sets.nodes)
     return summary
+
+
+def compared(estimator: Estimator, nodes: np.ndarray) -> dict[str, Any]:
+    """Whether the nodes look like the calibration nodes; a remark if they do not."""
+    look = estimator.exchangeability(nodes)
+    if not look.alike:
+        remark(str(look))
+    return {"exchangeability": look.to_dict()}
 
 
 def remark(text: str) -> None:
@@ -133,16 +138,20 @@ def _weakest(truth: Evaluation, labels: np.ndarray, alpha: Any) -> dict[str, Any
     return {key: values[place].item() for key, values in columns.items()}
 
 
-def print_calibration(summary: dict[str, Any], as_json: bool) -> None:
-    """What was calibrated, and the file that was written."""
-    if as_json:
-        print(json.dumps(finite(summary)))
-        return
-    print_estimator(summary)
-    print(f"wrote {summary['out']}")
+def print_result(result: Any, as_json: bool, lines: Iterable[str], file: Any = None) -> None:
+    """A result as JSON, or as lines."""
+    print(json.dumps(result) if as_json else "\n".join(lines), file=file)
 
 
-def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
+def print_summary(summary: dict[str, Any], as_json: bool, lines: Iterable[str] = ()) -> None:
+    """What was calibrated and made of it; next to a result on stdout, on stderr."""
+    file = sys.stderr if summary["out"] == "-" else sys.stdout
+    paths = (summary["out"], summary.get("saved", "-"))
+    written = [f"wrote {path}" for path in paths if path != "-"]
+    print_result(finite(summary), as_json, [*_estimator(summary), *lines, *written], file)
+
+
+def _estimator(summary: dict[str, Any]) -> Iterator[str]:
     """What was calibrated, in two or three lines."""
     tuned = f", tuned on {summary['tuning_nodes']}" if summary["tuning_nodes"] else ""
     alpha = summary["alpha"]
@@ -153,46 +162,37 @@ def print_estimator(summary: dict[str, Any], file: Any = None) -> None:
         for name in ("class_floor", "group_floor", "confidence")
         if summary.get(name) is not None
     )
-    print(f"{summary['method']} with {summary['score']}, alpha {alpha}{promise}", file=file)
+    yield f"{summary['method']} with {summary['score']}, alpha {alpha}{promise}"
     labels = summary.get("effective_labels")
     even = "" if labels is None else f" (effective number {labels:.1f}, by their chances)"
     missing = summary.get("missing_labels")
     lost = "" if missing is None else f" and {missing} without a label, which count as not covered"
-    print(f"calibrated on {summary['calibration_nodes']} nodes{lost}{even}{tuned}", file=file)
+    yield f"calibrated on {summary['calibration_nodes']} nodes{lost}{even}{tuned}"
     if len(summary["weights"]) > 1:
         listed = ", ".join(f"{name} {weight:.2f}" for name, weight in summary["weights"].items())
-        print(f"weights: {listed}", file=file)
+        yield f"weights: {listed}"
     for name, search in summary.get("neighbours", {}).items():  # of Spark they are not known
         what = "similar nodes" if name == "similar" else "nodes in a similar context"
         if search["method"] == "approximate":
-            print(f"{what}: approximate, recall {search['recall']:.3f}", file=file)
+            yield f"{what}: approximate, recall {search['recall']:.3f}"
         elif search["candidates"] is not None:
-            print(f"{what}: exact, among {search['candidates']} random candidates", file=file)
+            yield f"{what}: exact, among {search['candidates']} random candidates"
 
 
-def print_prediction(summary: dict[str, Any], as_json: bool) -> None:
-    """What was predicted; next to sets on stdout, the summary goes to stderr."""
-    file = sys.stderr if summary["out"] == "-" else sys.stdout
-    if as_json:
-        print(json.dumps(finite(summary)), file=file)
-        return
-    print_estimator(summary, file)
+def prediction(summary: dict[str, Any]) -> Iterator[str]:
+    """What was predicted, a line each."""
     if summary["size"] is not None:
-        print(
+        yield (
             f"{summary['sets']} sets, mean size {summary['size']:.3f}, "
-            f"{summary['singletons']:.1%} single labels, {summary['empty']:.1%} empty",
-            file=file,
+            f"{summary['singletons']:.1%} single labels, {summary['empty']:.1%} empty"
         )
     if "coverage" in summary:
-        print("\n".join(_coverage(summary)), file=file)
+        yield from _coverage(summary)
     if "decisions" in summary:
         counted = (f"{count} {name}" for name, count in summary["decisions"].items())
-        print(f"decisions: {', '.join(counted)}", file=file)
-        print("\n".join(map(in_options, summary["promises"])), file=file)
-    print(_costs(summary), file=file)
-    for path in (summary["out"], summary.get("saved", "-")):
-        if path != "-":
-            print(f"wrote {path}", file=file)
+        yield f"decisions: {', '.join(counted)}"
+        yield from map(in_options, summary["promises"])
+    yield _costs(summary)
 
 
 def _coverage(summary: dict[str, Any]) -> list[str]:
@@ -250,6 +250,12 @@ def _costs(summary: dict[str, Any]) -> str:
     return line if peak is None else f"{line} and {shown_size(peak)} of memory"
 
 
+def comparison_row(alpha: float, method: str, result: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The means over the splits of a method."""
+    means = {name: float(np.mean(x)) for name, x in result.items() if name != "class_coverage"}
+    return {"alpha": alpha, "method": method, **means}
+
+
 def print_comparison(
     rows: list[dict[str, Any]],
     about: dict[str, Any],
@@ -286,10 +292,8 @@ def print_comparison(
         "test": ("n_test", ".0f"),
     }  # fmt: skip
     cells = [[format(row[key], digits) for key, digits in columns.values()] for row in rows]
-    best = {row["alpha"]: math.inf for row in rows}
-    for row in rows:
-        best[row["alpha"]] = min(best[row["alpha"]], row["size"])
-    bold = [row["size"] == best[row["alpha"]] for row in rows]
+    sizes = [[other["size"] for other in rows if other["alpha"] == row["alpha"]] for row in rows]
+    bold = [row["size"] == min(others) for row, others in zip(rows, sizes, strict=True)]
     title = f"Means over {about['splits']} random splits" + ", smoothed" * ("smoothed" in about)
     print_table(list(columns), cells, names=2, title=title, bold=bold)
     if advice is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from snaps._checks import shown
 from snaps.cli._calibration import read_names
 from snaps.cli._options import FolderOptions, MethodOptions
-from snaps.cli._show import print_prediction, provenance, rates
+from snaps.cli._show import prediction, print_summary, provenance, rates
 from snaps.drawing import check_drawn
 from snaps.errors import SnapsError
 from snaps.io.files import check_apart, check_output
@@ -84,7 +84,7 @@ def predict_on_spark(
         "seconds": {"total": time.perf_counter() - began},
         "peak_memory": None,  # it is the executors'
     }
-    print_prediction(summary, as_json)
+    print_summary(summary, as_json, prediction(summary))
 
 
 def _check_places(folder: Path, out: str) -> Path:

@@ -10,6 +10,7 @@ import click
 
 from snaps.cli._help import Program, argument, option
 from snaps.cli._options import AsJson
+from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
     from snaps.datasets.registry import Spec
@@ -25,11 +26,18 @@ def list_(data_dir: DataDirOption = None, as_json: AsJson = False) -> None:
 
     Found files are not opened for this: 'snaps datasets verify' checks them.
     """
+    from dataclasses import asdict
+
     from snaps._tables import print_table
-    from snaps.datasets.load import folders
+    from snaps.datasets.load import folders, found_files
     from snaps.datasets.registry import DATASETS
 
-    rows = [_row(spec, data_dir) for spec in DATASETS.values()]
+    rows = list[dict[str, Any]]()
+    for spec in DATASETS.values():
+        place, path = next(iter(found_files(spec, data_dir).items()), (None, None))
+        row = {"name": spec.name, "title": spec.title, **asdict(spec.statistics)}
+        row |= {"found_in": place, "path": None if path is None else str(path)}
+        rows.append(row | {"notes": _notes(spec, path)})
     if as_json:
         print(json.dumps(rows))
         return
@@ -62,7 +70,6 @@ def fetch(
     """
     from snaps.datasets.load import fetch as fetch_one
     from snaps.datasets.registry import DATASETS, find_spec
-    from snaps.errors import SnapsError
 
     chosen = list(DATASETS) if names == ["all"] else [find_spec(name).name for name in names]
     failed: dict[str, SnapsError] = {}
@@ -73,9 +80,9 @@ def fetch(
             # One upstream that is down should not keep the others away.
             failed[name] = error
     if failed:
-        first = str(next(iter(failed.values())))
-        others = list(failed)[1:]
-        raise SnapsError(first + (f" (and likewise {', '.join(others)})" if others else ""))
+        first, *others = failed
+        likewise = f" (and likewise {', '.join(others)})" if others else ""
+        raise SnapsError(f"{failed[first]}{likewise}")
 
 
 def verify(
@@ -90,7 +97,6 @@ def verify(
 
     from snaps._tables import print_table
     from snaps.datasets.load import verify as verify_files
-    from snaps.errors import SnapsError
 
     verdicts = verify_files(names or None, data_dir, progress=True)
     if as_json:
@@ -121,23 +127,6 @@ def datasets(context: click.Context) -> None:
 datasets.add(list_, "datasets list --data-dir /data/graphs", "list")
 datasets.add(fetch, "datasets fetch cora_ml amazon_photo")
 datasets.add(verify, "datasets verify cora_ml")
-
-
-def _row(spec: Spec, data_dir: Path | None) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from snaps.datasets.load import found_files
-
-    found = found_files(spec, data_dir)
-    place, path = next(iter(found.items()), (None, None))
-    return {
-        "name": spec.name,
-        "title": spec.title,
-        **asdict(spec.statistics),
-        "found_in": place,
-        "path": None if path is None else str(path),
-        "notes": _notes(spec, path),
-    }
 
 
 def _notes(spec: Spec, path: Path | None) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from snaps.cli._help import option
 from snaps.cli._options import ALPHA, AsJson, Seed
+from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,9 +34,8 @@ def demo(
 
     from snaps._checks import check_alpha, check_integer, check_seed
     from snaps._runtime.progress import track
-    from snaps.cli._show import print_comparison, provenance
+    from snaps.cli._show import comparison_row, print_comparison, provenance
     from snaps.datasets import make_graph
-    from snaps.errors import SnapsError
     from snaps.estimators import methods
     from snaps.folder import write_folder
     from snaps.models import smoothed_regression
@@ -98,14 +98,7 @@ def demo(
             source=f"snaps demo --nodes {nodes} --seed {seed}",
         )  # fmt: skip
         advance(1)
-    rows = [
-        {
-            "alpha": alpha,
-            "method": name,
-            **{k: float(v.mean()) for k, v in result.items() if k != "class_coverage"},
-        }
-        for name, result in results.items()
-    ]
+    rows = [comparison_row(alpha, name, result) for name, result in results.items()]
     print_comparison(rows, {**provenance({}), "seed": seed, "splits": SPLITS}, as_json)
     if not as_json:
         print(f"Classifier accuracy {accuracy:.3f} on {graph!r}")

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from snaps.cli._help import option
 from snaps.cli._options import AsJson, FolderOptions, SearchOptions, Seed, with_options
+from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
     from snaps.advisor import Advice
     from snaps.folder import Folder
-
-
-class Goal(StrEnum):
-    smallest = "smallest"
-    singletons = "singletons"
-    classes = "classes"
-    sizes = "sizes"
 
 
 @with_options
@@ -44,7 +37,7 @@ def evaluate(
         ),
     ] = None,
     goal: Annotated[
-        Goal | None,
+        Literal["smallest", "singletons", "classes", "sizes"] | None,
         option("Recommend a method: smallest sets, most singletons, balanced classes or sizes."),
     ] = None,
     chances: Annotated[
@@ -77,8 +70,7 @@ def evaluate(
     from snaps._checks import check_alpha, check_integer
     from snaps._runtime.progress import track
     from snaps.cli._calibration import chances_of, class_names, read
-    from snaps.cli._show import print_comparison, provenance
-    from snaps.errors import SnapsError
+    from snaps.cli._show import comparison_row, print_comparison, provenance
     from snaps.estimators import COMPARED, all_methods, methods
     from snaps.predictor.estimator import method_of
     from snaps.similarity import similarity_graph
@@ -90,7 +82,7 @@ def evaluate(
     check_integer(splits, "--splits", low=1)
     for name, given in (("--chances", chances is not None), ("--smoothed", smoothed)):
         if given and goal is not None:
-            raise SnapsError(f"'--goal' must be left out with {name}, got {goal.value}")
+            raise SnapsError(f"'--goal' must be left out with {name}, got {goal}")
     asked = {"k": 20} | search.search()
     compared = methods(COMPARED, k=asked["k"], seed=seed)
     for method in compared.values():
@@ -117,7 +109,7 @@ def evaluate(
     common = {"similarity": similarity, "logits": source.logits, "classes": names, "seed": seed}
     drawn = chances_of(data, chances, pool)
     if goal is not None:
-        advice = _advice(data, goal.value, alphas[0], calib, k=asked["k"], **common)
+        advice = _advice(data, goal, alphas[0], calib, k=asked["k"], **common)
         offered = all_methods(alphas[0], k=asked["k"], seed=seed)
         compared.setdefault(advice.name, offered[advice.name])
     rows: list[dict[str, Any]] = []
@@ -130,12 +122,8 @@ def evaluate(
                 smoothed=smoothed, **common,
             )  # fmt: skip
             for i, level in enumerate(alphas):
-                means = {
-                    key: float(np.mean(values[i]))
-                    for key, values in result.items()
-                    if key != "class_coverage"
-                }
-                rows.append({"alpha": level, "method": name, **means})
+                own = {key: values[i] for key, values in result.items()}
+                rows.append(comparison_row(level, name, own))
             advance(1)
     rows.sort(key=lambda row: alphas.index(row["alpha"]))
     first = [row for row in rows if row["alpha"] == alphas[0]]
@@ -155,7 +143,6 @@ def _advice(
     from snaps._checks import check_alpha
     from snaps.advisor import advise
     from snaps.conformal.rank import fewest_nodes, tuning_share
-    from snaps.errors import SnapsError
     from snaps.predictor.roles import choose_tuning
 
     tune, known = data.tuning_and_known()

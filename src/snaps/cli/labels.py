@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from snaps.cli._help import argument, option
+from snaps.cli._help import argument, name_classes, option
 from snaps.cli._options import (
     ALPHA,
     AsJson,
@@ -17,9 +16,7 @@ from snaps.cli._options import (
     Threshold,
     with_options,
 )
-
-if TYPE_CHECKING:
-    from snaps.predictor.estimator import Estimator
+from snaps.errors import SnapsError
 
 Plot = Annotated[Path | None, option("File for a picture: .png, .svg or .pdf.", value="file")]
 
@@ -42,6 +39,7 @@ def plan(
     The smallest number of labels is exact: the coverage of one calibration draw is Beta-binomial,
     or Beta where the number of nodes to predict is not given.
     """
+    from snaps.cli._show import print_result
     from snaps.conformal.planning import plan as make_plan
     from snaps.io.files import check_picture, check_writable
 
@@ -49,14 +47,11 @@ def plan(
         check_picture(plot, "--plot")
         check_writable(plot)
     found = make_plan(alpha, within=within, nodes=nodes, confidence=confidence)
+    lines = [str(found)]
     if plot is not None:
         found.plot(plot)
-    if as_json:
-        print(json.dumps(found.to_dict()))
-        return
-    print(found)
-    if plot is not None:
-        print(f"wrote {plot}")
+        lines.append(f"wrote {plot}")
+    print_result(found.to_dict(), as_json, lines)
 
 
 def draw(
@@ -83,18 +78,17 @@ def draw(
     same seed. The draw is recorded in draw.json in the folder. Once labels were seen, a second draw
     must extend the first: the same seed, a larger number; --out then has the new nodes alone.
     """
+    from snaps.cli._show import print_result
     from snaps.drawing import draw as draw_nodes
 
     done = draw_nodes(folder, out, nodes=nodes, chances=chances, seed=seed or 0)
-    if as_json:
-        print(json.dumps(done))
-        return
-    print(
-        f"{done['nodes']} nodes drawn from a pool of {done['pool_nodes']} with seed {done['seed']}"
+    lines = (
+        f"{done['nodes']} nodes drawn from a pool of {done['pool_nodes']} with seed {done['seed']}",
+        f"{done['to_label']} of them are to be labelled in {out}",
+        f"wrote {out} and {done['record']}",
+        f"Next: fill in the column label, then snaps label {folder} {out}",
     )
-    print(f"{done['to_label']} of them are to be labelled in {out}")
-    print(f"wrote {out} and {done['record']}")
-    print(f"Next: fill in the column label, then snaps label {folder} {out}")
+    print_result(done, as_json, lines)
 
 
 def label(
@@ -112,16 +106,14 @@ def label(
     --allow-missing, those without get role calib too, and count as not covered: sets become larger
     and the guarantee holds. Date and digest of the file are added to draw.json in the folder.
     """
+    from snaps.cli._show import print_result
     from snaps.drawing import label as merge
 
     done = merge(folder, file, allow_missing=allow_missing)
-    if as_json:
-        print(json.dumps(done))
-        return
-    print(f"{done['labelled']} labels are in {folder} with role calib")
+    lines = [f"{done['labelled']} labels are in {folder} with role calib"]
     if done["missing"]:
-        print(f"{len(done['missing'])} nodes without a label count as not covered")
-    print(f"wrote {done['record']}")
+        lines.append(f"{len(done['missing'])} nodes without a label count as not covered")
+    print_result(done, as_json, [*lines, f"wrote {done['record']}"])
 
 
 @with_options
@@ -150,9 +142,10 @@ def watch(
     probability at most --alarm, however often you look. What was counted is kept in --state; after
     a new calibration begin with a new one.
     """
-    from snaps.cli._calibration import check_outputs
+    from snaps._checks import plainly
+    from snaps.cli._calibration import check_outputs, class_names, read
+    from snaps.cli._show import print_result
     from snaps.drawing import read_labels
-    from snaps.errors import SnapsError
     from snaps.io.files import check_picture
     from snaps.predictor.loading import load
 
@@ -166,46 +159,28 @@ def watch(
         raise SnapsError(
             f"'MODEL' must have calibration nodes that were drawn evenly, got {model} with chances"
         )
-    given = {"missing": missing, "threshold": threshold}
-    graph = _score(estimator, source, {key: value for key, value in given.items() if value})
-    audited = _audited(read_labels(labels, graph.ids), estimator, labels)
-    before = state if state.exists() else None
-    watched = estimator.watch(audited, graph.index(list(audited)), state=before, alarm=alarm)
-    watched.save(state)
-    if plot is not None:
-        watched.plot(plot)
-    if as_json:
-        print(json.dumps({"state": str(state), **watched.to_dict()}))
-        return
-    print(watched)
-    print(f"wrote {' and '.join(map(str, written.values()))}")
-
-
-def _score(estimator: Estimator, source: FolderOptions, options: dict[str, Any]) -> Any:
-    """The graph of a folder, on which a saved estimator goes on; no node joins it."""
-    from snaps.cli._calibration import class_names, read
-    from snaps.cli._help import name_classes
-
     data, _ = read(source)
     name_classes(estimator.classes_)
-    names = class_names(data, source.classes)
-    estimator.recalibrate(data.graph, data.probs, logits=source.logits, classes=names, **options)
-    return data.graph
-
-
-def _audited(texts: dict[Any, str], estimator: Estimator, path: Path) -> dict[Any, Any]:
-    """Labels that have arrived, by id, as names of classes."""
-    from snaps._checks import plainly
-    from snaps.errors import SnapsError
-
+    options = {"missing": missing, "threshold": threshold}
+    estimator.recalibrate(  # no node joins those calibrated on
+        data.graph, data.probs, logits=source.logits, classes=class_names(data, source.classes),
+        **{key: value for key, value in options.items() if value},
+    )  # fmt: skip
+    arrived = {id_: text for id_, text in read_labels(labels, data.graph.ids).items() if text}
     classes = {str(name): name for name in estimator.classes_.tolist()}
-    arrived = {id_: text for id_, text in texts.items() if text}
     for text in arrived.values():
         if text not in classes:
             raise SnapsError(
-                f"'{path}' column 'label' must be one of {', '.join(list(classes)[:8])}, "
+                f"'{labels}' column 'label' must be one of {', '.join(list(classes)[:8])}, "
                 f"got {plainly(text)}"
             )
     if not arrived:
-        raise SnapsError(f"'{path}' must have at least one label, got none")
-    return {id_: classes[text] for id_, text in arrived.items()}
+        raise SnapsError(f"'{labels}' must have at least one label, got none")
+    audited = {id_: classes[text] for id_, text in arrived.items()}
+    before = state if state.exists() else None
+    watched = estimator.watch(audited, data.graph.index(list(audited)), state=before, alarm=alarm)
+    watched.save(state)
+    if plot is not None:
+        watched.plot(plot)
+    lines = [str(watched), f"wrote {' and '.join(map(str, written.values()))}"]
+    print_result({"state": str(state), **watched.to_dict()}, as_json, lines)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import click
 
@@ -19,17 +19,9 @@ from snaps.cli._options import (
     given_options,
     with_options,
 )
-from snaps.errors import SnapsError
+from snaps.errors import SnapsError, warn
 
-
-class Engine(StrEnum):
-    LOCAL = "local"
-    SPARK = "spark"
-
-
-class Empty(StrEnum):
-    KEEP = "keep"
-    TOP = "top"
+_resource = partial(option, group=RESOURCES)
 
 
 @with_options
@@ -42,9 +34,9 @@ def predict(
     how: MethodOptions,
     saved: SavedOptions,
     empty: Annotated[
-        Empty,
+        Literal["keep", "top"],
         option("'top' adds the most probable label to sets that would be empty."),
-    ] = Empty.KEEP,
+    ] = "keep",
     save: Annotated[
         Path | None, option("Also save the calibrated predictor.", value="file")
     ] = None,
@@ -62,23 +54,20 @@ def predict(
     ] = None,
     memory: Annotated[
         str | None,
-        option(
+        _resource(
             "Memory to stay within, such as 8GB. Large tables are stored in temporary files next "
             "to --out if need be.",
-            group=RESOURCES,
             value="size",
         ),
     ] = None,
     engine: Annotated[
-        Engine,
-        option("Where to work: in this process, or on a Spark cluster.", group=RESOURCES),
-    ] = Engine.LOCAL,
+        Literal["local", "spark"],
+        _resource("Where to work: in this process, or on a Spark cluster."),
+    ] = "local",
     master: Annotated[
         str | None,
-        option(
-            "With --engine spark: the cluster, such as spark://host:7077 or yarn.",
-            group=RESOURCES,
-            value="address",
+        _resource(
+            "With --engine spark: the cluster, such as spark://host:7077 or yarn.", value="address"
         ),
     ] = None,
     as_json: AsJson = False,
@@ -97,12 +86,17 @@ def predict(
     With --with, the calibration and tuning nodes of the file are matched by id, parameters are
     fitted again on this folder's graph, and new nodes with role calib join the calibration set.
     """
-    if engine is Engine.SPARK:
+    if engine == "spark":
         from snaps.cli._spark import predict_on_spark
 
         given = given_options(source) | given_options(how) | given_options(saved)
-        given |= {"--empty": empty} if empty is not Empty.KEEP else {}
-        given |= {"--save": save, "--memory": memory, "--decide": decide, "--otherwise": otherwise}
+        given |= {
+            "--empty": empty if empty != "keep" else None,
+            "--save": save,
+            "--memory": memory,
+            "--decide": decide,
+            "--otherwise": otherwise,
+        }
         predict_on_spark(source, how, out, master, as_json, given)
         return
     if master is not None:
@@ -111,8 +105,7 @@ def predict(
     from snaps._runtime.progress import recorded, stage
     from snaps.cli._calibration import asked_nodes, calibrated, check_outputs, class_of
     from snaps.cli._resources import peak_memory, read_size, shown_size
-    from snaps.cli._show import describe, print_prediction, summarise
-    from snaps.errors import warn
+    from snaps.cli._show import describe, prediction, print_summary, summarise
     from snaps.io.files import check_output
 
     check_output(out, "--out")
@@ -125,7 +118,7 @@ def predict(
             named = {"--decide": list(actions)}
             estimator, data, inputs = calibrated(source, how, saved, limit, out, named=named)
         with stage("sets"):
-            sets = estimator.predict_set(asked_nodes(data, estimator), empty=empty.value)
+            sets = estimator.predict_set(asked_nodes(data, estimator), empty=empty)
             decisions = None
             if actions:
                 by_class = {class_of(name, sets.classes): text for name, text in actions.items()}
@@ -133,10 +126,14 @@ def predict(
         with stage("writing"):
             (decisions or sets).write(out, metadata={"snaps.inputs": json.dumps(inputs)})
             if save is not None:
-                _save(estimator, save, out)
+                try:
+                    estimator.save(save)
+                except SnapsError as error:
+                    where = "on standard output" if out == "-" else f"in '{out}'"
+                    raise SnapsError(f"{error}; the sets are {where}") from error
         with stage("summary"):
             summary = describe(estimator, inputs)
-            summary |= summarise(estimator, data, sets, empty.value)
+            summary |= summarise(estimator, data, sets, empty)
             if decisions is not None:
                 summary["decisions"] = decisions.counts
                 summary["promises"] = decisions.promises
@@ -145,7 +142,8 @@ def predict(
         warn(f"--memory {memory} was exceeded: the command took {shown_size(peak)}")
     summary = {"out": out} | ({} if save is None else {"saved": str(save)}) | summary
     summary["seconds"] = {**seconds, "total": time.perf_counter() - began}
-    print_prediction({**summary, "peak_memory": peak}, as_json)
+    summary["peak_memory"] = peak
+    print_summary(summary, as_json, prediction(summary))
 
 
 @with_options
@@ -165,14 +163,14 @@ def calibrate(
     are matched by id in a folder that may have grown, and the threshold is set again there.
     """
     from snaps.cli._calibration import calibrated, check_outputs
-    from snaps.cli._show import describe, print_calibration
+    from snaps.cli._show import describe, print_summary
     from snaps.io.files import check_named
 
     check_named(out)
     check_outputs({"--out": out}, source)
     estimator, _, inputs = calibrated(source, how, SavedOptions())
     estimator.save(out, data=data)
-    print_calibration({"out": str(out), **describe(estimator, inputs)}, as_json)
+    print_summary({"out": str(out), **describe(estimator, inputs)}, as_json)
 
 
 def _read_actions(decide: str | None, otherwise: str | None) -> dict[str, str]:
@@ -191,12 +189,3 @@ def _read_actions(decide: str | None, otherwise: str | None) -> dict[str, str]:
             f"{shown(decide)}"
         )
     return actions
-
-
-def _save(estimator: Any, path: Path, out: str) -> None:
-    """Save the estimator; if that fails, say that the sets are there already."""
-    try:
-        estimator.save(path)
-    except SnapsError as error:
-        where = "on standard output" if out == "-" else f"in '{out}'"
-        raise SnapsError(f"{error}; the sets are {where}") from error

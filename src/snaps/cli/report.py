@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from snaps.cli._help import option
 from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
     from snaps.conformal.watching import Watch
@@ -36,7 +37,7 @@ def report(
     import numpy as np
 
     from snaps.cli._calibration import asked_nodes, calibrated, check_outputs, named_nodes
-    from snaps.cli._show import describe, print_calibration, status
+    from snaps.cli._show import describe, print_summary, status
     from snaps.io.files import check_named, check_page
     from snaps.io.folders import folder_files
 
@@ -55,14 +56,13 @@ def report(
     with status(f"Writing {out}"):
         estimator.report(out, labels, nodes, show=shown, title=title, source=about, watch=watched)
     summary = {"out": str(out), "nodes": len(nodes), **describe(estimator, inputs)}
-    print_calibration(summary, as_json)
+    print_summary(summary, as_json)
 
 
 def _watched(estimator: Estimator, model: Path, labels: Any) -> Watch | None:
     """What 'snaps watch' has counted next to a model, if it is of this calibration."""
     from snaps.cli._show import remark
     from snaps.conformal.watching import Watch
-    from snaps.errors import SnapsError
 
     state = model.with_name(f"{model.name}.watch.json")
     if not state.exists():

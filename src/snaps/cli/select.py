@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from snaps.cli._help import option
 from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
     from snaps.predictor.selection import Selection
@@ -45,12 +44,10 @@ def select(
     from snaps.cli._calibration import class_of
 
     check_alpha(fdr, "--fdr")
-
-    def choose(estimator: Any, nodes: Any) -> Selection:
-        result: Selection = estimator.select(class_of(label, estimator.classes_), fdr, nodes)
-        return result
-
-    _write_list(choose, {"label": label, "fdr": fdr}, out, source, how, saved, as_json)
+    _write_list(
+        lambda estimator, nodes: estimator.select(class_of(label, estimator.classes_), fdr, nodes),
+        {"label": label, "fdr": fdr}, out, source, how, saved, as_json,
+    )  # fmt: skip
 
 
 @with_options
@@ -72,12 +69,10 @@ def accept(
     from snaps._checks import check_alpha
 
     check_alpha(error, "--error")
-
-    def choose(estimator: Any, nodes: Any) -> Selection:
-        result: Selection = estimator.accept(error, nodes)
-        return result
-
-    _write_list(choose, {"error": error}, out, source, how, saved, as_json)
+    _write_list(
+        lambda estimator, nodes: estimator.accept(error, nodes),
+        {"error": error}, out, source, how, saved, as_json,
+    )  # fmt: skip
 
 
 def _write_list(
@@ -93,9 +88,8 @@ def _write_list(
     import numpy as np
 
     from snaps.cli._calibration import asked_nodes, calibrated, check_outputs
-    from snaps.cli._show import describe, finite, print_estimator, remark
+    from snaps.cli._show import compared, describe, print_summary
     from snaps.drawing import drawn_with
-    from snaps.errors import SnapsError
     from snaps.io.files import check_output
 
     chances = how.chances or drawn_with(source.folder)
@@ -119,22 +113,12 @@ def _write_list(
         wrong = data.labels[chosen.nodes[labelled]] != chosen.label[labelled]
         summary |= {"labelled": int(labelled.sum()), "false_share": float(wrong.mean())}
     if len(nodes):
-        look = estimator.exchangeability(nodes)
-        summary["exchangeability"] = look.to_dict()
-        if not look.alike:
-            remark(str(look))
-    file = sys.stderr if out == "-" else sys.stdout
-    if as_json:
-        print(json.dumps(finite(summary)), file=file)
-        return
-    print_estimator(summary, file)
-    print(chosen, file=file)
+        summary |= compared(estimator, nodes)
+    lines = [str(chosen)]
     if "false_share" in summary:
         share, count = summary["false_share"], summary["labelled"]
-        print(
+        lines.append(
             f"{share:.1%} are wrong among the {count} of them that have a label; the promise is an "
-            "average, and a single draw may be above it",
-            file=file,
+            "average, and a single draw may be above it"
         )
-    if out != "-":
-        print(f"wrote {out}", file=file)
+    print_summary(summary, as_json, lines)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,7 @@ _NUMBER = r"(?i)^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?\s*$|^\s*([-+]
 class CsvColumns(Columns):
     """A CSV file with a header, in UTF-8, held in memory; an empty field is null.
 
-    Parameters
-    ----------
-    path : path
-    texts : names of columns
-        That are strings, whatever they look like.
+    The columns `texts` are strings, whatever they look like.
     """
 
     def __init__(self, path: Path, texts: Collection[str] = ()):
@@ -42,7 +39,7 @@ class CsvColumns(Columns):
         table = self._read()
         columns = {name: self._typed(name, table[name], texts) for name in table.column_names}
         self.types = {name: column.type for name, column in columns.items()}
-        self._rows, self._held = table.num_rows, columns
+        self.num_rows, self._held = table.num_rows, columns
 
     @property
     def nbytes(self) -> int:
@@ -57,11 +54,11 @@ class CsvColumns(Columns):
                 names = next(csv.reader(file), [])
         except (OSError, ValueError, csv.Error) as error:
             raise unreadable(self.path, error, "not a CSV file in UTF-8") from error
-        for name in names:
-            if names.count(name) > 1:
-                raise SnapsError(
-                    f"'{self.path}' must have each column once, got {shown(name)} twice"
-                )
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise SnapsError(
+                f"'{self.path}' must have each column once, got {shown(twice[0])} twice"
+            )
         try:
             return read_csv(
                 self.path,
@@ -93,20 +90,15 @@ class CsvColumns(Columns):
         if column.null_count == len(column) and name not in texts:
             return pa.nulls(len(column)) if len(column) else column
         for kind, pattern in ((pa.int64(), _INTEGER), (pa.float64(), _WHOLE)):
-            if name in texts or (pattern == _WHOLE and name != "label"):
-                continue
-            if _matches(column, pattern).all():
-                try:
+            wanted = name not in texts and (pattern == _INTEGER or name == "label")
+            if wanted and _matches(column, pattern).all():
+                with suppress(pa.ArrowInvalid):  # beyond 64 bits
                     return column.cast(kind)
-                except pa.ArrowInvalid:  # beyond 64 bits
-                    pass
         return column
 
-    def _table(self, names: list[str]) -> Any:
-        return pa.table({name: self._held[name] for name in names})
-
     def _streamed(self, names: list[str], num_rows: int) -> Iterator[list[Any]]:
-        for batch in self._table(names).to_batches(max_chunksize=num_rows):
+        table = pa.table({name: self._held[name] for name in names})
+        for batch in table.to_batches(max_chunksize=num_rows):
             yield batch.columns
 
     def lists(self, name: str) -> np.ndarray:

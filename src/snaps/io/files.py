@@ -64,11 +64,10 @@ def check_metadata(metadata: Any) -> dict[str, str]:
     """Strings by strings that can be written; none by default."""
     if metadata is None:
         return {}
-    if not isinstance(metadata, Mapping) or not all(
-        isinstance(text, str) for pair in metadata.items() for text in pair
-    ):
+    texts: list[Any] = [*chain(*metadata.items())] if isinstance(metadata, Mapping) else [None]
+    if not all(isinstance(text, str) for text in texts):
         raise SnapsError(f"'metadata' must map strings to strings, got {shown(metadata)}")
-    for text in chain.from_iterable(metadata.items()):
+    for text in texts:
         try:
             text.encode()
         except UnicodeEncodeError as error:  # halves of characters

@@ -19,6 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types
 
 from snaps._checks import check_path, in_row
 from snaps._checks.ids import check_ids
@@ -60,9 +64,12 @@ def open_folder(folder: str | os.PathLike[str]) -> Iterator[GraphFiles]:
 
 
 def _opened(root: Path) -> GraphFiles:
-    """The files of a folder, if they belong together."""
-    nodes = _open_nodes(root)
-    edges = _open_edges(root, nodes)
+    """The files of a folder, if they belong together; ids are strings in all of them or in none."""
+    path = _either(root, "nodes")
+    nodes = CsvColumns(path) if path.suffix == ".csv" else Columns(path)
+    path, named = _either(root, "edges"), is_text(nodes.types.get("id"))
+    texts = tuple(chain(*EDGE_COLUMNS)) if named else ()
+    edges = CsvColumns(path, texts) if path.suffix == ".csv" else Columns(path)
     check_mark(nodes, edges.path, edges.metadata.get(MARK))
     beside = [name for name in FEATURE_FILES if os.path.exists(root / name)]
     if FEATURES in nodes.metadata and "features" not in nodes and not beside:
@@ -148,21 +155,6 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _open_nodes(root: Path) -> Columns:
-    """The columns of nodes.parquet or nodes.csv."""
-    path = _either(root, "nodes")
-    return CsvColumns(path) if path.suffix == ".csv" else Columns(path)
-
-
-def _open_edges(root: Path, nodes: Columns) -> Columns:
-    """The columns of edges.parquet or edges.csv; ids are strings in CSV where the nodes' are."""
-    path = _either(root, "edges")
-    if path.suffix != ".csv":
-        return Columns(path)
-    named = is_text(nodes.types.get("id"))
-    return CsvColumns(path, tuple(chain(*EDGE_COLUMNS)) if named else ())
-
-
 def _either(root: Path, name: str) -> Path:
     parquet, csv = root / f"{name}.parquet", root / f"{name}.csv"
     if not os.path.exists(csv):
@@ -224,10 +216,8 @@ def change_nodes(path: Path, new: Path, rows: np.ndarray, columns: Mapping[str, 
     """
     if path.is_dir():
         raise SnapsError(f"'{path}' must be one file to be changed, got a folder of part files")
-    if path.suffix == ".csv":
-        _change_csv(path, new, rows, columns)
-    else:
-        _change_parquet(path, new, rows, columns)
+    change = _change_csv if path.suffix == ".csv" else _change_parquet
+    change(path, new, rows, columns)
 
 
 def _change_csv(path: Path, new: Path, rows: np.ndarray, columns: Mapping[str, list[str]]) -> None:
@@ -249,17 +239,13 @@ def _change_parquet(
     path: Path, new: Path, rows: np.ndarray, columns: Mapping[str, list[str]]
 ) -> None:
     """One row group after the other, so that wide features need not fit into memory."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(path, page_checksum_verification=True) as old:
         schema, fresh = old.schema_arrow, dict[str, Any]()
         for name, values in columns.items():
             place = schema.get_field_index(name)
-            kind = _kind_for(values, None if place < 0 else schema.field(place).type)
+            kind = None if place < 0 else schema.field(place).type
             fresh[name] = _typed(values, kind, f"{path.name} column '{name}'")
-            field = pa.field(name, kind)
+            field = pa.field(name, fresh[name].type)
             schema = schema.append(field) if place < 0 else schema.set(place, field)
         begin = 0
         with pq.ParquetWriter(new, schema, write_page_checksum=True) as writer:
@@ -284,23 +270,13 @@ def _change_parquet(
                 begin += len(table)
 
 
-def _kind_for(values: list[str], kind: Any) -> Any:
-    """The type of a column that takes these names: its own if it has one."""
-    import pyarrow as pa
-    import pyarrow.types as types
-
+def _typed(values: list[str], kind: Any, title: str) -> Any:
+    """Names as an Arrow array of their column's type, if it has one; "" is null."""
     if kind is not None and types.is_dictionary(kind):
         kind = kind.value_type
-    if kind is not None and not types.is_null(kind):
-        return kind
-    plain = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", value) for value in values if value)
-    return pa.int64() if plain else pa.string()
-
-
-def _typed(values: list[str], kind: Any, title: str) -> Any:
-    """Names as an Arrow array of a type; "" is null."""
-    import pyarrow as pa
-
+    if kind is None or types.is_null(kind):
+        plain = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", value) for value in values if value)
+        kind = pa.int64() if plain else pa.string()
     try:
         return pa.array([value or None for value in values], pa.string()).cast(kind)
     except pa.ArrowException as error:

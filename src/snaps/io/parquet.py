@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Columns:
                 schemas.append(keys)
             schema = pa.unify_schemas(schemas, promote_options="permissive")
             self._data = dataset(path, schema, **options)
-            self._rows = self._data.count_rows()
+            self.num_rows = self._data.count_rows()
             kept = parts.schema.metadata or {}
             self.metadata = {
                 key.decode(): kept[key].decode() for key in kept if key[:6] == b"snaps."
@@ -94,21 +94,13 @@ class Columns:
         schema = self._data.partitioning.schema if self.path.is_dir() else ()
         return {field.name: self.types[field.name] for field in schema}
 
-    @property
-    def num_rows(self) -> int:
-        """Rows of all part files."""
-        return self._rows
-
     def width(self, name: str) -> tuple[int, np.dtype]:
         """Numbers in the first list of a column, and their type; none without the column."""
         kind = self.types.get(name)
         if kind is None or not (types.is_nested(kind) and hasattr(kind, "value_type")):
             return 0, np.dtype(np.float32)
-        try:
-            columns = (column for (column,) in self._streamed([name], 1) if len(column))
-            first = next((column[0].as_py() for column in columns), None)
-        except Exception as error:
-            raise self._unreadable(error) from error
+        columns = (column for (column,) in self._valid([name], 1) if len(column))
+        first = next((column[0].as_py() for column in columns), None)
         # Lists of anything but numbers are refused when they are read.
         inside = kind.value_type
         return len(first or ()), np.dtype(inside.to_pandas_dtype() if _is_number(inside) else "f4")
@@ -117,13 +109,8 @@ class Columns:
         """Characters of the longest string of a column; none if it is no column of strings."""
         if not is_text(self.types.get(name)):
             return 0
-        try:
-            lengths = [
-                pc.max(pc.utf8_length(column)).as_py()
-                for (column,) in self._streamed([name], _MOST_ROWS)
-            ]
-        except Exception as error:
-            raise self._unreadable(error) from error
+        columns = (column for (column,) in self._valid([name], _MOST_ROWS))
+        lengths = (pc.max(pc.utf8_length(column)).as_py() for column in columns)
         return max(filter(None, lengths), default=0)
 
     def __contains__(self, name: str) -> bool:
@@ -132,7 +119,7 @@ class Columns:
     def check_memory(self, names: list[str]) -> None:
         """Refuse what no memory can hold: few bytes suffice to declare any number of equal rows."""
         cost = [_TEXT if is_text(self.types[name]) else _NUMBER for name in names]
-        self._refuse(names, self._rows * sum(cost))
+        self._refuse(names, self.num_rows * sum(cost))
 
     @cached_property
     def _limit(self) -> float:
@@ -141,46 +128,41 @@ class Columns:
     def _refuse(self, names: list[str], needed: int) -> None:
         if needed > self._limit:
             raise NotEnoughMemory(
-                f"cannot read '{self.path}': {' and '.join(names)} in {self._rows} rows take "
+                f"cannot read '{self.path}': {' and '.join(names)} in {self.num_rows} rows take "
                 f"{needed / 1e9:.1f} GB of memory or more, and this machine has "
                 f"{self._limit / 1e9:.1f}"
             )
 
-    def _table(self, names: list[str]) -> Any:
-        """The columns, as far as memory goes: lists may hold any number of equal values."""
-        scanner = self._data.scanner(columns=names)
-        parts, size = [], 0
-        for part in scanner.to_batches():
-            size += part.get_total_buffer_size()
-            self._refuse(names, 2 * size)  # Arrow's, and ours
-            parts.append(part)
-        return pa.Table.from_batches(parts, scanner.projected_schema)
-
-    def _batches(self, names: list[str], width: int = 1) -> Iterator[tuple[slice, list[Any]]]:
-        """The columns without nulls, so many rows at a time, and which rows these are.
+    def _batches(
+        self, names: list[str], width: int = 1, *, nulls: bool = False
+    ) -> Iterator[tuple[slice, list[Any]]]:
+        """The columns, so many rows at a time, and which rows these are; no nulls if not asked for.
 
         `width` numbers in each row of a column tell how many rows fit a block.
         """
         self._check_there(names)
-        a_row = _NUMBER * len(names) * max(width, 1)
-        batches, done = self._streamed(names, min(max(BLOCK // a_row, 1), _MOST_ROWS)), 0
-        while True:
-            try:
-                columns = next(batches, None)
-                for column in columns or ():
-                    column.validate(full=True)
-                if columns is None and done != self._rows:
-                    raise ValueError("columns of unlike length")
-            except Exception as error:
-                raise self._unreadable(error) from error
-            if columns is None:
-                return
+        a_row, done = _NUMBER * len(names) * max(width, 1), 0
+        for columns in self._valid(names, min(max(BLOCK // a_row, 1), _MOST_ROWS)):
             rows = slice(done, done + len(columns[0]))
             for name, column in zip(names, columns, strict=True):
-                self._refuse_nulls(name, column, done)
+                if column.null_count and not nulls:
+                    row = done + int(np.flatnonzero(null_mask(column))[0])
+                    raise SnapsError(f"{self.title(name)} must not be null, got null in row {row}")
             done = rows.stop
             if len(columns[0]):
                 yield rows, columns
+        if done != self.num_rows:
+            raise self._unreadable(ValueError("columns of unlike length"))
+
+    def _valid(self, names: list[str], num_rows: int) -> Iterator[list[Any]]:
+        """The columns, so many rows at a time; what is damaged in them is one kind of error."""
+        try:
+            for columns in self._streamed(names, num_rows):
+                for column in columns:
+                    column.validate(full=True)
+                yield columns
+        except Exception as error:
+            raise self._unreadable(error) from error
 
     def _streamed(self, names: list[str], num_rows: int) -> Iterator[list[Any]]:
         """The columns, so many rows at a time: Arrow's scanner would decode whole row groups."""
@@ -210,28 +192,14 @@ class Columns:
                 raise SnapsError(f"{self.file} must have {needed}, got {present}")
         self.check_memory(names)
 
-    def _refuse_nulls(self, name: str, column: Any, first: int = 0) -> None:
-        if column.null_count:
-            row = first + int(np.flatnonzero(null_mask(column))[0])
-            raise SnapsError(f"{self.title(name)} must not be null, got null in row {row}")
-
     def read(self, names: list[str], *, nulls: bool = False) -> list[Any]:
-        """Columns by name, as Arrow arrays."""
-        self._check_there(names)
-        try:
-            table = self._table(names)
-            table.validate(full=True)
-            if table.num_rows != self._rows:
-                raise ValueError("columns of unlike length")
-        except NotEnoughMemory:
-            raise
-        except Exception as error:
-            raise self._unreadable(error) from error
-        columns = [column.combine_chunks() for column in table.columns]
-        for name, column in zip(names, columns, strict=True):
-            if not nulls:
-                self._refuse_nulls(name, column)
-        return columns
+        """Columns by name, as Arrow arrays, as far as memory goes."""
+        parts, size = [[pa.array([], self.types.get(name)) for name in names]], 0
+        for _, columns in self._batches(names, nulls=nulls):
+            size += sum(column.nbytes for column in columns)
+            self._refuse(names, 2 * size)  # Arrow's, and ours
+            parts.append(columns)
+        return [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
 
     def title(self, name: str) -> str:
         """A column as messages call it."""
@@ -254,51 +222,33 @@ class Columns:
         self._check_there(names)
         kinds, batches = [self.types[name] for name in names], self._batches(names)
         if all(map(types.is_integer, kinds)):
-            find = self._by_number(ids)
+            index, known = Places(ids), None
         elif ids.dtype.kind == "U" and all(map(is_text, kinds)):
             known = pa.array(ids)
-            find = self._by_name(known)
             # Arrow hashes all ids for each look: more are looked for at a time than there are.
             batches = _gathered(batches, 4 * known.nbytes)
         else:
             return np.stack([locate(ids, self.ids(name), self.title(name)) for name in names])
-        out = np.empty((len(names), self._rows), np.int32)
+        out = np.empty((len(names), self.num_rows), np.int32)
         for rows, columns in batches:
-            for i, (name, column) in enumerate(zip(names, columns, strict=True)):
-                out[i, rows] = find(name, column, rows.start)
+            for i, (title, column) in enumerate(zip(map(self.title, names), columns, strict=True)):
+                if known is None:
+                    out[i, rows] = index.find(column.to_numpy(), title)
+                else:
+                    out[i, rows] = _find_names(column, known, title, rows.start)
         return out
-
-    def _by_number(self, ids: np.ndarray) -> Callable[[str, Any, int], np.ndarray]:
-        """What finds columns of integers among ids."""
-        index = Places(ids)
-        return lambda name, column, first: index.find(column.to_numpy(), self.title(name))
-
-    def _by_name(self, known: Any) -> Callable[[str, Any, int], np.ndarray]:
-        """What finds columns of strings among ids, without an object for each of them."""
-
-        def find(name: str, column: Any, first: int) -> np.ndarray:
-            refuse_nuls(column, self.title(name), first)
-            positions = pc.index_in(column, known.cast(column.type))
-            if positions.null_count:
-                wrong = column[int(np.flatnonzero(null_mask(positions))[0])].as_py()
-                raise SnapsError(
-                    f"{self.title(name)} must name nodes of the graph, got {plainly(wrong)}"
-                )
-            return positions.to_numpy()
-
-        return find
 
     def numbers(self, names: list[str]) -> np.ndarray:
         """Columns of numbers as a table (n, columns)."""
         self._check_there(names)
-        if not self._rows:
+        if not self.num_rows:
             return np.empty((0, len(names)))
         kinds = [self.types[name] for name in names]
         for name, kind in zip(names, kinds, strict=True):
             if not _is_number(kind):
                 raise SnapsError(f"{self.title(name)} must be numbers, got {kind}")
         common = np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
-        out = room((self._rows, len(names)), common)
+        out = room((self.num_rows, len(names)), common)
         for rows, columns in self._batches(names):
             for i, column in enumerate(columns):
                 out[rows, i] = column.to_numpy(zero_copy_only=False)
@@ -316,8 +266,8 @@ class Columns:
             values = column.flatten()
             if rows.start == 0:
                 numbers, width = values.to_numpy(zero_copy_only=False), int(widths[0])
-                self._refuse([name], self._rows * width * numbers.itemsize)
-                out = room((self._rows, width), numbers.dtype)
+                self._refuse([name], self.num_rows * width * numbers.itemsize)
+                out = room((self.num_rows, width), numbers.dtype)
             if (widths != width).any():
                 row = int(np.flatnonzero(widths != width)[0])
                 raise SnapsError(
@@ -336,11 +286,9 @@ class Columns:
         kind = column.type
         if types.is_floating(kind):
             return column.to_numpy(zero_copy_only=False)
-        if not (is_text(kind) or types.is_integer(kind) or types.is_boolean(kind)):
-            if not types.is_null(kind):
-                raise SnapsError(
-                    f"{self.title(name)} must be strings, numbers or booleans, got {kind}"
-                )
+        plain = (is_text, types.is_integer, types.is_boolean, types.is_null)
+        if not any(fits(kind) for fits in plain):
+            raise SnapsError(f"{self.title(name)} must be strings, numbers or booleans, got {kind}")
         if is_text(kind):
             refuse_nuls(column, self.title(name))
         if column.null_count:
@@ -350,22 +298,33 @@ class Columns:
         return column.to_numpy(zero_copy_only=False)
 
 
+def _find_names(column: Any, known: Any, title: str, first: int) -> np.ndarray:
+    """Positions of strings among ids, without an object for each of them."""
+    refuse_nuls(column, title, first)
+    positions = pc.index_in(column, known.cast(column.type))
+    if positions.null_count:
+        wrong = column[int(np.flatnonzero(null_mask(positions))[0])].as_py()
+        raise SnapsError(f"{title} must name nodes of the graph, got {plainly(wrong)}")
+    return positions.to_numpy()
+
+
 def _gathered(
     batches: Iterator[tuple[slice, list[Any]]], least: int
 ) -> Iterator[tuple[slice, list[Any]]]:
     """Batches, put together until they have so many bytes."""
     first, size, held = 0, 0, list[list[Any]]()
+
+    def joined() -> tuple[slice, list[Any]]:
+        return slice(first, rows.stop), [pa.chunked_array(each) for each in zip(*held, strict=True)]
+
     for rows, columns in batches:
         held.append(columns)
         size += sum(column.nbytes for column in columns)
         if size >= least:
-            yield (
-                slice(first, rows.stop),
-                [pa.chunked_array(each) for each in zip(*held, strict=True)],
-            )
+            yield joined()
             first, size, held = rows.stop, 0, []
     if held:
-        yield slice(first, rows.stop), [pa.chunked_array(each) for each in zip(*held, strict=True)]
+        yield joined()
 
 
 def column_names(path: Path) -> list[str] | None:

@@ -36,14 +36,13 @@ def hive(path: Path, files: list[str], texts: set[str]) -> Any:
 
     def kind(key: str) -> Any:
         written = values[key] - {_NULL}
-        plain = bool(written) and all(map(_is_integer, written))
+        plain = bool(written) and all(
+            re.fullmatch("0|-?[1-9][0-9]{0,18}", text) and abs(int(text)) < 2**63
+            for text in written
+        )
         return pa.int64() if plain and key not in texts else pa.string()
 
     return pa.schema([(key, kind(key)) for key in sorted(values)])
-
-
-def _is_integer(text: str) -> bool:
-    return bool(re.fullmatch("0|-?[1-9][0-9]{0,18}", text)) and abs(int(text)) < 2**63
 
 
 def check_agreement(path: Path, parts: Iterable[Any], kinds: dict[str, Any]) -> None:

@@ -11,7 +11,8 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -43,61 +44,59 @@ def write_sets(
 
     `more` has further columns of text, an entry per set.
     """
-    if kind == ".parquet":
-        _write_parquet(sets, path, metadata, more)
-        return
-    blocks = _json_blocks(sets, more) if kind == ".jsonl" else _csv_blocks(sets, more)
-    _write_text(blocks, path, kind)
+    names = class_array(sets.classes)
+    if kind != ".parquet":
+        written = json.dumps if kind == ".jsonl" else _quoted
+        names = pa.array(map(written, sets.classes.tolist()), pa.string())
+    blocks = _blocks(sets, names, *(_GROUP if kind == ".parquet" else _TEXT))
+    columns = partial(_columns, sets, names, more)
+    _write(columns, blocks, path, kind, {**sets.metadata, **metadata})
 
 
 def write_table(columns: Mapping[str, np.ndarray], path: str | os.PathLike[str], kind: str) -> None:
     """Write columns of numbers, names and flags in the format `kind`, as `write_sets` does."""
-    num_rows = len(next(iter(columns.values())))
+    (step, _), least = (_GROUP, 0) if kind == ".parquet" else (_TEXT, 1)  # a header, if no rows
+    starts = range(0, max(len(next(iter(columns.values()))), least), step)
 
-    def rows(first: int, step: int) -> dict[str, Any]:
-        return {name: pa.array(values[first : first + step]) for name, values in columns.items()}
+    def rows(block: slice) -> dict[str, Any]:
+        return {name: pa.array(values[block]) for name, values in columns.items()}
 
+    _write(rows, (slice(first, first + step) for first in starts), path, kind, {})
+
+
+def _write(
+    columns: Callable[[slice], dict[str, Any]],
+    blocks: Iterable[slice],
+    path: str | os.PathLike[str],
+    kind: str,
+    metadata: dict[str, str],
+) -> None:
+    """Write columns, a block of rows after the other."""
     if kind == ".parquet":
-        schema = pa.table(rows(0, 0)).schema
+        schema = pa.table(columns(slice(0))).replace_schema_metadata(metadata or None).schema
         with (
             atomic_path(path) as temporary,
             pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer,
         ):
-            for first in range(0, num_rows, _GROUP[0]):
-                writer.write_table(pa.table(rows(first, _GROUP[0])))
+            for block in blocks:
+                writer.write_table(pa.table(columns(block), schema))
         return
-    texts = _json_lines if kind == ".jsonl" else _csv_lines
-    starts = range(0, max(num_rows, 1), _TEXT[0])
-    _write_text((texts(rows(first, _TEXT[0]), first == 0) for first in starts), path, kind)
-
-
-def _write_text(blocks: Iterable[bytes], path: str | os.PathLike[str], kind: str) -> None:
-    """Write text to a file or, as kind -, to standard output."""
+    lines = _json_lines if kind == ".jsonl" else _csv_lines
+    texts = (lines(columns(block), block.start == 0) for block in blocks)
     if kind == "-":
         sys.stdout.flush()
-        for block in blocks:
-            _write_out(block)
+        for text in texts:  # in UTF-8 wherever standard output takes bytes
+            if hasattr(sys.stdout, "buffer"):
+                sys.stdout.buffer.write(text)
+            else:
+                sys.stdout.write(text.decode())
         sys.stdout.flush()
         return
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        file.writelines(blocks)
+        file.writelines(texts)
 
 
-def _write_parquet(
-    sets: Any, path: str | os.PathLike[str], metadata: dict[str, str], more: More
-) -> None:
-    names = class_array(sets.classes)
-    none = pa.table(_columns(sets, slice(0), names, more))
-    schema = none.replace_schema_metadata({**sets.metadata, **metadata} or None).schema
-    with (
-        atomic_path(path) as temporary,
-        pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer,
-    ):
-        for block in _blocks(sets, names, *_GROUP):
-            writer.write_table(pa.table(_columns(sets, block, names, more), schema))
-
-
-def _columns(sets: Any, block: slice, names: Any, more: More) -> dict[str, Any]:
+def _columns(sets: Any, names: Any, more: More, block: slice) -> dict[str, Any]:
     mask = sets.mask[block]
     return {
         "id": pa.array(sets.ids[block]),
@@ -109,63 +108,47 @@ def _columns(sets: Any, block: slice, names: Any, more: More) -> dict[str, Any]:
 
 def _blocks(sets: Any, names: Any, rows: int, size: int) -> Iterator[slice]:
     """Some sets at a time, at least once: so many rows and bytes at most, or a single row."""
-    label = _PLACE + _lengths(names)
+    if pa.types.is_integer(names.type):
+        label = np.full(len(names), _PLACE + names.type.bit_width // 8)
+    else:
+        label = _PLACE + pc.binary_length(names).to_numpy().astype(np.int64)
     for start in range(0, max(len(sets), 1), rows):
-        block = slice(start, start + rows)
+        block, ids = slice(start, start + rows), sets.ids[start : start + rows]
         # A product with the mask would turn all of it into numbers; einsum does not.
-        taken = np.einsum("ij,j->i", sets.mask[block], label) + _widths(sets.ids[block])
+        taken = np.einsum("ij,j->i", sets.mask[block], label)
+        # An id counts by its own characters, where NumPy has room for the longest.
+        taken += 4 * np.char.str_len(ids) if ids.dtype.kind == "U" else ids.itemsize
         cuts = np.flatnonzero(np.diff(np.cumsum(taken) // size)) + 1
         ends = [start, *(start + cuts).tolist(), start + len(taken)]
         yield from itertools.starmap(slice, itertools.pairwise(ends))
 
 
-def _csv_blocks(sets: Any, more: More) -> Iterator[bytes]:
-    names = pa.array([_quoted(name) for name in sets.classes.tolist()], pa.string())
-    for block in _blocks(sets, names, *_TEXT):
-        columns = _columns(sets, block, names, more)
-        columns["labels"] = pc.binary_join(columns["labels"], ";")
-        yield _csv_lines(columns, block.start == 0)
-
-
 def _csv_lines(columns: Mapping[str, Any], header: bool) -> bytes:
+    joined = {
+        name: pc.binary_join(column, ";") if pa.types.is_list(column.type) else column
+        for name, column in columns.items()
+    }
     out = pa.BufferOutputStream()
-    write_csv(pa.table(columns), out, WriteOptions(include_header=header))
+    write_csv(pa.table(joined), out, WriteOptions(include_header=header))
     return out.getvalue().to_pybytes()
 
 
 def _json_lines(columns: Mapping[str, Any], _: bool) -> bytes:
     parts: list[Any] = []
     for name, column in columns.items():
-        parts += [f"{', ' if parts else '{'}{json.dumps(name)}: ", _json_values(column)]
-    return _joined(pc.binary_join_element_wise(*parts, "}\n", ""))
-
-
-def _json_values(column: Any) -> Any:
-    """Numbers, flags or texts as JSON has them."""
-    if pa.types.is_string(column.type):
-        return pa.array(map(json.dumps, column.to_pylist()), pa.string())
-    return column.cast(pa.string())
-
-
-def _joined(lines: Any) -> bytes:
-    """All lines in one."""
+        parts += [f"{', ' if parts else '{'}{json.dumps(name)}: ", *_json_values(column)]
+    lines = pc.binary_join_element_wise(*parts, "}\n", "")
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
     return pc.binary_join(whole, "")[0].as_buffer().to_pybytes()
 
 
-def _json_blocks(sets: Any, more: More) -> Iterator[bytes]:
-    names = pa.array(map(json.dumps, sets.classes.tolist()), pa.string())
-    for block in _blocks(sets, names, *_TEXT):
-        columns = _columns(sets, block, names, more)
-        ids = columns["id"].cast(pa.string())
-        if sets.ids.dtype.kind == "U":
-            ids = pa.array(map(json.dumps, sets.ids[block].tolist()), pa.string())
-        labels = pc.binary_join(columns["labels"], ", ")
-        sizes = columns["size"].cast(pa.string())
-        parts = ['{"id": ', ids, ', "labels": [', labels, '], "size": ', sizes]
-        for name in more:
-            parts += [f", {json.dumps(name)}: ", _json_values(columns[name])]
-        yield _joined(pc.binary_join_element_wise(*parts, "}\n", ""))
+def _json_values(column: Any) -> list[Any]:
+    """Numbers, flags, texts or lists of names in JSON, as JSON has them."""
+    if pa.types.is_list(column.type):
+        return ["[", pc.binary_join(column, ", "), "]"]
+    if pa.types.is_string(column.type):
+        return [pa.array(map(json.dumps, column.to_pylist()), pa.string())]
+    return [column.cast(pa.string())]
 
 
 def _quoted(name: int | str) -> str:
@@ -173,26 +156,6 @@ def _quoted(name: int | str) -> str:
     line = io.StringIO()
     csv.writer(line, delimiter=";", lineterminator="\r\n").writerow([name])
     return line.getvalue().removesuffix("\r\n")
-
-
-def _write_out(block: bytes) -> None:
-    """Write to standard output, in UTF-8 wherever it takes bytes."""
-    if hasattr(sys.stdout, "buffer"):
-        sys.stdout.buffer.write(block)
-    else:
-        sys.stdout.write(block.decode())
-
-
-def _lengths(names: Any) -> Any:
-    """Bytes of each name of an Arrow array."""
-    if pa.types.is_integer(names.type):
-        return np.full(len(names), names.type.bit_width // 8)
-    return pc.binary_length(names).to_numpy().astype(np.int64)
-
-
-def _widths(ids: np.ndarray) -> Any:
-    """Bytes of each id at most: of its own characters, where NumPy has room for the longest."""
-    return 4 * np.char.str_len(ids) if ids.dtype.kind == "U" else ids.itemsize
 
 
 def class_array(classes: np.ndarray) -> Any:

@@ -101,11 +101,9 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters["percent"] = charts.percent
-    environment.filters["exact_percent"] = charts.exact_percent
-    environment.filters["aligned_percent"] = charts.aligned_percent
-    environment.filters["thousands"] = "{:,}".format
-    environment.filters["digest"] = _digest
+    for share in (charts.percent, charts.exact_percent, charts.aligned_percent):
+        environment.filters[share.__name__] = share
+    environment.filters |= {"thousands": "{:,}".format, "digest": _digest}
     return environment
 
 

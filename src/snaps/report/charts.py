@@ -275,10 +275,11 @@ def _triangle_plot(weights: Weights) -> Markup:
         return x, bottom - lam * (bottom - top)
 
     low, high = min(weights.sizes), max(weights.sizes)
-    marks = [
-        _circle(*position(*pair), 7.2, f"shade s{_shade(size, low, high)}")
-        for pair, size in zip(weights.pairs, weights.sizes, strict=True)
-    ]
+    marks = []
+    for pair, size in zip(weights.pairs, weights.sizes, strict=True):
+        above = (size - low) / ((high - low) or 1)
+        shade = 9 - min(9, int(10 * above**0.5))  # finer for small sets, where the choice is made
+        marks.append(_circle(*position(*pair), 7.2, f"shade s{shade}"))
     x, y = position(*weights.pair)
     marks.append(_circle(x, y, 10, "chosen"))
     marks.append(_line(x + 9, y - 5, WIDTH - 70, top + 42, "leader"))
@@ -299,12 +300,6 @@ def _triangle_plot(weights: Weights) -> Markup:
         f"linked {mu:.2f}."
     )
     return _plot("triangle", bottom + 34, "Set size by weights", text, marks)
-
-
-def _shade(size: float, low: float, high: float) -> int:
-    """A colour from 0 to 9 (smallest sets); finer for small sets, where the choice is made."""
-    above = (size - low) / ((high - low) or 1)
-    return 9 - min(9, int(10 * above**0.5))
 
 
 def _line_plot(weights: Weights) -> Markup:
@@ -342,14 +337,13 @@ def _bars_plot(parts: Mapping[str, float]) -> Markup:
     low, high = min(0.0, *parts.values()), max(0.0, *parts.values())
     x = _scale(low, high, 150.0 if low == 0 else 195.0, WIDTH - 50.0)
     marks = [_line(x(0), 4, x(0), 8 + row * len(parts), "axis")]
-    names = {name.replace("_", " "): weight for name, weight in parts.items()}
+    text = ", ".join(f"{name.replace('_', ' ')} {weight:.2f}" for name, weight in parts.items())
     for place, (part, weight) in enumerate(parts.items()):
         name, colour = part.replace("_", " "), PARTS.index(part) if part in PARTS else 7
         y, start, end = 8 + place * row, min(x(0), x(weight)), max(x(0), x(weight))
         marks.append(_text(140, y + 13, name, "legend", "end"))
         marks.append(_rect(start, y, end - start, 18, f"bar part{colour}"))
         marks.append(_text(end + 8, y + 13, f"{weight:.2f}", "value", "start"))
-    text = ", ".join(f"{name} {weight:.2f}" for name, weight in names.items())
     return _plot("weights", 12 + row * len(parts), "Weight of each part", f"{text}.", marks)
 
 

@@ -10,7 +10,6 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,21 +30,12 @@ _TYPES = {"B": "Uint8Array", "H": "Uint16Array", "I": "Uint32Array", "d": "Float
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
-class Explorer:
-    """The packed nodes, how many there are of them, and how many the graph has."""
-
-    data: str
-    nodes: int
-    out_of: int
-
-
-def pack_explorer(subject: Subject, show: Array) -> Explorer:
-    """Pack as many nodes as fit, those in `show` first.
+def pack_explorer(subject: Subject, show: Array) -> dict[str, Any]:
+    """Pack as many nodes as fit, those in `show` first; and say how many, and how many there are.
 
     Their neighbours that are not packed are listed with id, most likely label and set alone.
     """
-    predictor, inputs = subject.predictor, subject.inputs
+    predictor, inputs = subject.predictor, subject.predictor.inputs
     scorer, calibration, groups = predictor.scorer, predictor.calibration, predictor.roles.groups
     matrices = {name: matrix for name, matrix in subject.neighbours.items() if matrix is not None}
     parts = [name for name, weight in scorer.weights.items() if name == "own" or weight]
@@ -95,13 +85,13 @@ def pack_explorer(subject: Subject, show: Array) -> Explorer:
         "byClass": calibration.per_class,
         "byNode": uneven,
     }
-    return Explorer(_encode(header, arrays), len(packed), len(scores))
+    return {"data": _encode(header, arrays), "nodes": len(packed), "out_of": len(scores)}
 
 
 def _part(subject: Subject, name: str, nodes: Array) -> Array:
     """A part's score of each label (m, K), or its evidence for the label."""
     scorer = subject.predictor.scorer
-    table: Array = scorer.shown(name, subject.inputs.get(scorer.parts[name])[nodes])
+    table: Array = scorer.shown(name, subject.predictor.inputs.get(scorer.parts[name])[nodes])
     if isinstance(scorer, FittedMixing):
         return table
     return scorer.weights[name] * (table - table.mean(axis=1, keepdims=True))
@@ -111,7 +101,7 @@ def _choose_nodes(
     subject: Subject, show: Array, matrices: Mapping[str, sp.csr_array], tables: int
 ) -> tuple[Array, Array]:
     """Nodes to pack: those in `show`, then by hash until the page is full; and their neighbours."""
-    inputs = subject.inputs
+    inputs = subject.predictor.inputs
     words = hashes(0, inputs.keys, REPORT_STREAM)
     order = np.lexsort((words, ~np.isin(np.arange(len(words)), show)))
     order = order[: max(MOST_NODES, len(show))]
@@ -151,7 +141,7 @@ def _heaviest(matrix: sp.csr_array, rows: Array) -> tuple[Array, Array, Array]:
 
 def _roles(subject: Subject) -> Array:
     """The role of each node, as a place in ROLES."""
-    roles, inputs = subject.predictor.roles, subject.inputs
+    roles, inputs = subject.predictor.roles, subject.predictor.inputs
     out = np.full(inputs.num_nodes, ROLES.index("other"))
     out[subject.nodes] = ROLES.index("predicted")
     if not subject.predictor.apart:

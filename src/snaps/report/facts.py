@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,8 @@ from snaps.conformal.coverage import coverage_interval, rank_pmf
 from snaps.conformal.rank import enough
 from snaps.predictor.evaluation import Evaluation
 from snaps.predictor.exchangeability import Exchangeability
-from snaps.predictor.predictor import Method, Predictor
+from snaps.predictor.predictor import Predictor
 from snaps.predictor.slices import confidence, in_bands, in_fifths
-from snaps.scoring.local import Inputs
 from snaps.scoring.mixing import Mixing
 from snaps.scoring.parts import Mean, Own
 
@@ -39,21 +39,6 @@ class Subject:
     source: str = ""
     date: str = ""
 
-    @property
-    def method(self) -> Method:
-        """The estimator's parameters."""
-        return self.predictor.method
-
-    @property
-    def inputs(self) -> Inputs:
-        """Graph and probabilities."""
-        return self.predictor.inputs
-
-    @property
-    def alpha(self) -> Fraction:
-        """The level of the sets."""
-        return self.predictor.alpha
-
     def contains(
         self, scores: np.ndarray, nodes: np.ndarray, calibration: Calibration | None = None
     ) -> np.ndarray:
@@ -73,7 +58,7 @@ class Subject:
     @property
     def degrees(self) -> np.ndarray | None:
         """Links of every node; None without a graph."""
-        adjacency = self.inputs.graph.adjacency
+        adjacency = self.predictor.inputs.graph.adjacency
         return np.diff(adjacency.indptr) if adjacency.nnz else None
 
     @property
@@ -81,7 +66,7 @@ class Subject:
         """Neighbours and their weights, for each part that averages over them; none of weight 0."""
         scorer = self.predictor.scorer
         return {
-            name: self.inputs.get(part.over)
+            name: self.predictor.inputs.get(part.over)
             for name, part in scorer.parts.items()
             if isinstance(part, Mean) and not isinstance(part.of, Mean) and scorer.weights[name]
         }
@@ -123,11 +108,11 @@ class Slice:
 
     name: str
     n: int
-    size: float | None = None
-    coverage: float | None = None
-    low: float | None = None
-    high: float | None = None
-    promised: float | None = None
+    size: float | None
+    coverage: float | None
+    low: float | None
+    high: float | None
+    promised: float | None
 
     @property
     def below(self) -> bool:
@@ -190,58 +175,11 @@ class Scores:
         return [limit for _, limit in self.limits if limit is not None]
 
 
-@dataclass(frozen=True)
-class Facts:
-    """All numbers of a report; see `gather`."""
-
-    title: str
-    method: str
-    score: str
-    alpha: float
-    seed: int
-    source: str
-    date: str
-    uses_known: bool  # whether labels of known nodes make a difference
-    kind: str  # of threshold: "calibration" (one for all), "class", "group" or "group and class"
-    num_nodes: int
-    num_edges: int
-    num_features: int
-    num_classes: int
-    n_calib: int
-    n_effective: float | None  # labels that say as much, where they were drawn unevenly
-    n_tune: int
-    n_known: int
-    n_nodes: int
-    evaluation: Mapping[str, Any] | None
-    exchangeable: str | None  # says that calibration and predicted nodes look alike, if they do
-    coverage_curve: CoverageCurve | None
-    sizes: Sizes | None
-    basic: Sizes | None  # of the basic score, without neighbours
-    by_class: list[Slice]
-    by_degree: list[Slice]
-    by_confidence: list[Slice]
-    by_size: list[Slice]
-    by_group: list[Slice]
-    weights: Weights
-    scores: Scores
-
-    @property
-    def promised(self) -> float:
-        return 1 - self.alpha
-
-    @property
-    def slices(self) -> list[Slice]:
-        """All slices."""
-        return [
-            *self.by_group, *self.by_class, *self.by_degree, *self.by_confidence, *self.by_size,
-        ]  # fmt: skip
-
-
-def gather(subject: Subject) -> Facts:
+def gather(subject: Subject) -> SimpleNamespace:
     """Every number of a report, in time linear in the nodes and labels."""
-    predictor, inputs, nodes = subject.predictor, subject.inputs, subject.nodes
-    roles, calibration, graph = predictor.roles, predictor.calibration, inputs.graph
-    evaluation, degrees = subject.evaluation, subject.degrees
+    predictor, nodes, evaluation = subject.predictor, subject.nodes, subject.evaluation
+    inputs, roles, calibration = predictor.inputs, predictor.roles, predictor.calibration
+    graph, alpha, degrees = inputs.graph, predictor.alpha, subject.degrees
     mask = subject.contains(inputs.score(predictor.scorer, nodes), nodes)
     truth = subject.truth[nodes]
     compared, classes = np.arange(len(nodes)), inputs.probs[nodes].argmax(axis=1)
@@ -257,13 +195,13 @@ def gather(subject: Subject) -> Facts:
         and evaluation["coverage_interval"] is None
     )
     sets = _Sets(
-        mask[compared].sum(axis=1), covered, len(calibration), subject.alpha,
-        None if rates else float(1 - subject.alpha), not (rates or unknown),
+        mask[compared].sum(axis=1), covered, len(calibration), alpha,
+        None if rates else float(1 - alpha), not (rates or unknown),
     )  # fmt: skip
     if calibration.by_class:
         class_counts = np.bincount(calibration.labels, minlength=inputs.num_classes)
     if roles.groups.given:
-        names = [str(name) for name in roles.groups.names]
+        names = list(map(str, roles.groups.names))
         counts = np.bincount(np.asarray(calibration.groups), minlength=len(names))
         by_group = sets.by(
             roles.groups.codes[nodes][compared], names,
@@ -273,16 +211,22 @@ def gather(subject: Subject) -> Facts:
     if len(compared):
         names, codes = in_fifths(confidence(inputs.probs, nodes[compared]))
         by_confidence = sets.present(codes, names)
-    return Facts(
+    by_class = sets.by(
+        classes, list(map(str, roles.classes)), class_counts, predictor.promised("class")
+    )
+    by_degree = [] if degrees is None else sets.in_bands(degrees[nodes][compared], single=1)
+    by_size = [] if covered is None else sets.in_bands(sets.sizes)
+    return SimpleNamespace(
         title=subject.title,
-        method=subject.method.name,
-        score=repr(predictor.scorer.score),
-        alpha=float(subject.alpha),
-        seed=subject.method.seed,
         source=subject.source,
         date=subject.date,
-        uses_known=subject.method.uses_evidence,
-        kind=calibration.kind,
+        method=predictor.method.name,
+        score=repr(predictor.scorer.score),
+        alpha=float(alpha),
+        promised=1 - float(alpha),
+        seed=predictor.method.seed,
+        uses_known=predictor.method.uses_evidence,  # whether labels of known nodes matter
+        kind=calibration.kind,  # of threshold: "calibration" is one for all
         num_nodes=inputs.num_nodes,
         num_edges=graph.num_edges,
         num_features=0 if graph.features is None else graph.features.shape[1],
@@ -296,17 +240,13 @@ def gather(subject: Subject) -> Facts:
         exchangeable=str(subject.look) if subject.look and subject.look.alike else None,
         coverage_curve=_coverage_curve(subject),
         sizes=_sizes(mask, truth),
-        basic=_basic_sizes(subject, truth),
-        by_class=sets.by(
-            classes,
-            [str(name) for name in roles.classes],
-            class_counts,
-            predictor.promised("class"),
-        ),
-        by_degree=[] if degrees is None else sets.in_bands(degrees[nodes][compared], single=1),
+        basic=_basic_sizes(subject, truth),  # of the basic score, without neighbours
+        by_class=by_class,
+        by_degree=by_degree,
         by_confidence=by_confidence,
-        by_size=[] if covered is None else sets.in_bands(sets.sizes),
+        by_size=by_size,
         by_group=by_group,
+        slices=[*by_group, *by_class, *by_degree, *by_confidence, *by_size],
         weights=_weights(subject),
         scores=_scores(subject),
     )
@@ -318,7 +258,7 @@ def _coverage_curve(subject: Subject) -> CoverageCurve | None:
     if evaluation is None or evaluation["coverage_interval"] is None:
         return None
     n = evaluation["n"]
-    density = rank_pmf(len(calibration), n, calibration.rank(subject.alpha, n))
+    density = rank_pmf(len(calibration), n, calibration.rank(subject.predictor.alpha, n))
     ends = np.searchsorted(np.cumsum(density), [1e-4, 1 - 1e-4])
     observed = round(evaluation["coverage"] * n)
     first, last = min(ends[0], observed), max(ends[1], observed)
@@ -349,7 +289,7 @@ def _basic_sizes(subject: Subject, truth: np.ndarray) -> Sizes | None:
 
     None where it is the method, or where the graph lacks some calibration nodes.
     """
-    predictor, inputs = subject.predictor, subject.inputs
+    predictor, inputs = subject.predictor, subject.predictor.inputs
     positions = inputs.positions(predictor.roles.calib.keys)
     incomplete = predictor.apart or len(positions) < len(predictor.calibration)
     if incomplete or len(predictor.scorer.parts) == 1:
@@ -366,7 +306,7 @@ class _Sets:
 
     sizes: np.ndarray
     covered: np.ndarray | None
-    n_calib: int | None  # None: the coverage has no known distribution
+    n_calib: int
     alpha: Fraction
     promised: float | None  # None: each class has its own
     exact: bool  # whether the distribution of the coverage of all nodes is known
@@ -389,17 +329,17 @@ class _Sets:
         slices = []
         for i, (name, n) in enumerate(zip(names, counts, strict=True)):
             own = self.promised if promised is None else promised[i]
-            slice = Slice(name, n, labels[i] / n if n else None, promised=own)
+            coverage, low, high = None, None, None
             if n and hits is not None:
-                slice = replace(slice, coverage=float(hits[i]) / n)
-                alpha = self.alpha
-                if n_calib is not None and own is not None:  # a threshold of its own
-                    alpha = 1 - Fraction(str(own))
+                coverage = float(hits[i]) / n
+                calibrated, alpha = self.n_calib, self.alpha
+                if n_calib is not None:  # a threshold of its own
+                    calibrated = int(n_calib[i])
+                    alpha = alpha if own is None else 1 - Fraction(str(own))
                 if self.exact or n_calib is not None:
-                    calibrated = self.n_calib if n_calib is None else int(n_calib[i])
                     low, high = _interval(calibrated, n, alpha)
-                    slice = replace(slice, low=low, high=high)
-            slices.append(slice)
+            size = labels[i] / n if n else None
+            slices.append(Slice(name, n, size, coverage, low, high, own))
         return slices
 
     def present(self, codes: np.ndarray, names: Sequence[str]) -> list[Slice]:
@@ -419,7 +359,8 @@ def _interval(n_calib: int, n: int, alpha: Fraction) -> tuple[float, float]:
 
 
 def _weights(subject: Subject) -> Weights:
-    predictor, scorer, inputs = subject.predictor, subject.method.scorer, subject.inputs
+    predictor, inputs = subject.predictor, subject.predictor.inputs
+    scorer = predictor.method.scorer
     parts = {name: float(weight) for name, weight in predictor.scorer.weights.items()}
     if len(parts) == 1:
         return Weights(parts, "none")
@@ -441,7 +382,7 @@ def _weights(subject: Subject) -> Weights:
 
 def _scores(subject: Subject) -> Scores:
     """Histograms of the calibration nodes' scores, true labels apart, and the thresholds."""
-    predictor, inputs = subject.predictor, subject.inputs
+    predictor, inputs = subject.predictor, subject.predictor.inputs
     calibration, roles = predictor.calibration, predictor.roles
     true, other, true_in, other_out = calibration.scores, np.empty(0), None, None
     positions = inputs.positions(roles.calib.keys)

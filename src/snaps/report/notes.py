@@ -48,11 +48,8 @@ def _pool(subject: Subject) -> Iterator[Note]:
 
 def _calibration(subject: Subject) -> Iterator[Note]:
     """Whether there are enough calibration nodes, of every class."""
-    calibration, roles, alpha = (
-        subject.predictor.calibration,
-        subject.predictor.roles,
-        subject.alpha,
-    )
+    predictor = subject.predictor
+    calibration, roles, alpha = predictor.calibration, predictor.roles, predictor.alpha
     n, limits = len(calibration), subject.limits()
     infinite = np.argwhere(np.isposinf(limits))
     values = {"n": n, "least": fewest_nodes(alpha), "total": limits.size}
@@ -99,8 +96,9 @@ def _isolated(subject: Subject) -> Iterator[Note]:
     """Predicted nodes without neighbours."""
     words = {"linked": "links", "similar": "similar nodes"}
     for name, matrix in subject.neighbours.items():
-        counts = np.zeros(subject.inputs.num_nodes) if matrix is None else np.diff(matrix.indptr)
-        isolated = int((counts[subject.nodes] == 0).sum())
+        isolated = len(subject.nodes)
+        if matrix is not None:
+            isolated = int((np.diff(matrix.indptr)[subject.nodes] == 0).sum())
         if isolated and name in words:
             values = {"n": isolated, "what": words[name]}
             yield Note("isolated", f"Nodes without {words[name]}", values)
@@ -108,9 +106,10 @@ def _isolated(subject: Subject) -> Iterator[Note]:
 
 def _recall(subject: Subject) -> Iterator[Note]:
     """How many of the most similar nodes are in a similarity graph that the user gave."""
-    features, similarity = subject.inputs.graph.features, subject.inputs.similarity
+    inputs = subject.predictor.inputs
+    features, similarity = inputs.graph.features, inputs.similarity
     if subject.predictor.given_similarity and features is not None and similarity is not None:
-        recall, n = measured_recall(features, similarity, subject.inputs.keys)
+        recall, n = measured_recall(features, similarity, inputs.keys)
         if recall < 0.995:
             yield Note("approximate", "Approximate neighbours", {"recall": recall, "n": n})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from snaps.conformal.coverage import confident_rank, rank_interval
 from snaps.conformal.rank import exact_rank
 from snaps.errors import SnapsError
 from snaps.predictor.predictor import Predictor
-from snaps.predictor.selection import Selection, accept
+from snaps.predictor.selection import accept
 from snaps.report.facts import Subject
 
 _LEVEL = 0.99  # all promises together are found kept so often if they hold
@@ -52,118 +53,63 @@ class PromiseRow:
         return "broken" if self.observed < self.low else "chance"
 
 
-@dataclass(frozen=True)
-class Example:
-    """A node with its set and, where known, its true label."""
-
-    position: int
-    id: str
-    labels: list[str]
-    truth: str | None
-    hit: bool | None
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What the first screen needs on top of the numbers.
-
-    `rates` are the promised coverages of the classes where these differ; `accepted` the nodes whose
-    top label can be accepted, at most 2 % of them wrong on average, None where no such list can
-    be made; `singles` the number of sets with one label whose true label is known, and `right` how
-    many of them contain it.
-    """
-
-    promises: list[PromiseRow]
-    rates: Mapping[str, float] | None
-    floors: Mapping[str, float]
-    confidence: float | None
-    accepted: Selection | None
-    accepted_wrong: float | None  # of those whose true label is known
-    accepted_empty: int  # of those whose set is empty
-    singles: int
-    right: int
-    examples: list[Example]
-    remedy: str  # "exchangeability", "label", "class", ..., "use"
-    concern: bool  # whether a slice is weaker than chance explains, and than promised
-
-    @property
-    def broken(self) -> list[PromiseRow]:
-        """The promises that were not kept."""
-        return [row for row in self.promises if row.status == "broken"]
-
-    @property
-    def open(self) -> bool:
-        """Whether it cannot be said if all promises were kept."""
-        return any(row.status == "open" for row in self.promises)
-
-    @property
-    def cells(self) -> list[PromiseRow]:
-        """The promises for classes or groups."""
-        return [row for row in self.promises if row.what != "all" and row.promised is not None]
-
-
-def summarise(subject: Subject) -> Summary:
-    """The summary of a subject."""
+def summarise(subject: Subject) -> SimpleNamespace:
+    """What the first screen needs on top of the numbers."""
     predictor, evaluation, nodes = subject.predictor, subject.evaluation, subject.nodes
     shown, level = predictor.shown_promise(), predictor.shown_level()
     promises = _promises(subject) if evaluation is not None else []
     sets, truth = predictor.sets_at(nodes), subject.truth[nodes]
     known = truth >= 0 if evaluation is not None else np.zeros(len(nodes), bool)
     hits = sets.mask[np.arange(len(nodes)), np.maximum(truth, 0)] & known
-    single = sets.sizes == 1
-    rates = None
+    single, empty = sets.sizes == 1, sets.sizes == 0
+    rates = None  # the promised coverages of the classes, where these differ
     if isinstance(level, Mapping) and len(set(level.values())) > 1:
         rates = {name: float(1 - Fraction(str(rate))) for name, rate in level.items()}
-    accepted, empty = _accepted(subject), sets.sizes == 0
+    accepted, wrong = None, None
+    try:
+        accepted = accept(predictor, _ERROR, nodes)
+    except SnapsError:  # calibration nodes drawn by chances, or on another graph
+        pass
+    else:
+        judged = known & accepted.selected
+        if judged.any():
+            wrong = accepted.label[judged] != predictor.roles.classes[truth[judged]]
     # All labels could be accepted at the report's own error rate.
-    everyone = accepted is not None and bool((accepted.p <= float(subject.alpha)).all())
+    everyone = accepted is not None and bool((accepted.p <= float(predictor.alpha)).all())
     easy = everyone and float(empty.mean()) >= _MANY
     weakest = evaluation and evaluation["weakest_slice"]
     concern = bool(
-        weakest and weakest["chance"] <= 0.01 and weakest["coverage"] < 1 - subject.alpha
+        weakest and weakest["chance"] <= 0.01 and weakest["coverage"] < 1 - predictor.alpha
     )
-    return Summary(
+    return SimpleNamespace(
         promises=promises,
+        broken=[row for row in promises if row.status == "broken"],
+        open=any(
+            row.status == "open" for row in promises
+        ),  # it cannot be said whether all are kept
+        cells=[row for row in promises if row.what != "all" and row.promised is not None],
         rates=rates,
         floors={name: value for name, value in shown.items() if name.endswith("floor")},
         confidence=shown.get("confidence"),
-        accepted=accepted,
-        accepted_wrong=_share_wrong(accepted, truth, known, predictor.roles.classes),
+        accepted=accepted,  # None where no such list can be made
+        accepted_wrong=None if wrong is None else float(wrong.mean()),
         accepted_empty=int((accepted.selected & empty).sum()) if accepted else 0,
         singles=int((single & known).sum()),
         right=int((single & hits).sum()),
         examples=_examples(subject, sets.mask, hits, known),
         remedy=_remedy(subject, promises, concern, easy),
-        concern=concern,
+        concern=concern,  # whether a slice is weaker than chance explains, and than promised
     )
-
-
-def _accepted(subject: Subject) -> Selection | None:
-    """The nodes that `accept` lists."""
-    try:
-        return accept(subject.predictor, _ERROR, subject.nodes)
-    except SnapsError:  # calibration nodes drawn by chances, or on another graph
-        return None
-
-
-def _share_wrong(
-    accepted: Selection | None, truth: np.ndarray, known: np.ndarray, classes: np.ndarray
-) -> float | None:
-    """The share of accepted labels that is wrong, where the true label is known."""
-    judged = known if accepted is None else known & accepted.selected
-    if accepted is None or not judged.any():
-        return None
-    return float((accepted.label[judged] != classes[truth[judged]]).mean())
 
 
 def _promises(subject: Subject) -> list[PromiseRow]:
     """All promises and what was observed, the coverage of all nodes first."""
     predictor, evaluation = subject.predictor, subject.evaluation
     assert evaluation is not None
-    calibration, rows = predictor.calibration, []
-    if calibration.kind == "calibration":
+    rows = []
+    if predictor.calibration.kind == "calibration":
         interval = evaluation["coverage_interval"]
-        promised, n = float(1 - subject.alpha), evaluation["n"]
+        promised, n = float(1 - predictor.alpha), evaluation["n"]
         low = None if interval is None else interval[0]
         if evaluation["confidence"] is not None:  # of this draw, not on average
             low = promised
@@ -228,9 +174,12 @@ def _remedy(subject: Subject, promises: list[PromiseRow], concern: bool, easy: b
 
 def _examples(
     subject: Subject, mask: np.ndarray, hits: np.ndarray, known: np.ndarray
-) -> list[Example]:
-    """Up to three nodes, by hash: a single label, several labels, and a miss or an empty set."""
-    inputs, sizes = subject.inputs, mask.sum(axis=1)
+) -> list[SimpleNamespace]:
+    """Up to three nodes, by hash: a single label, several labels, and a miss or an empty set.
+
+    Each with its set and, where known, its true label.
+    """
+    inputs, sizes = subject.predictor.inputs, mask.sum(axis=1)
     nodes, classes = subject.nodes, subject.predictor.roles.classes
     order = np.argsort(hashes(0, inputs.keys[nodes], REPORT_STREAM))
     right = hits | ~known
@@ -250,12 +199,12 @@ def _examples(
             chosen.append(place)
     truth = subject.truth[nodes]
     return [
-        Example(
-            int(nodes[i]),
-            str(inputs.graph.ids[nodes[i]]),
-            [str(classes[label]) for label in np.flatnonzero(mask[i])],
-            str(classes[truth[i]]) if known[i] else None,
-            bool(hits[i]) if known[i] else None,
+        SimpleNamespace(
+            position=int(nodes[i]),
+            id=str(inputs.graph.ids[nodes[i]]),
+            labels=[str(classes[label]) for label in np.flatnonzero(mask[i])],
+            truth=str(classes[truth[i]]) if known[i] else None,
+            hit=bool(hits[i]) if known[i] else None,
         )
         for i in chosen
     ]
