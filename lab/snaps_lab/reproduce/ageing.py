@@ -470,8 +470,7 @@ def draw(result: Result) -> Any:
         for axis, method in zip(line, METHODS, strict=True):
             if axis is not line[0]:
                 axis.sharey(line[0])
-            about = {"dataset": dataset, "order": "as it was", "method": method}
-            about["alpha"] = ALPHAS[1]
+            about = {"dataset": dataset, "order": "as it was", "method": method, "alpha": ALPHAS[1]}
             mine = [row for row in result["rows"] if about.items() <= row.items()]
             periods = list(dict.fromkeys(row["period"] for row in mine))
             for place, way in enumerate(WAYS):
