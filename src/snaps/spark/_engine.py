@@ -65,7 +65,11 @@ class SparkInputs:
         self._num_edges, linked = check_edges(tables)
         self.num_nodes, self.num_classes, self._width = check_nodes(tables, self._logits)
         check_ends(tables, self.num_nodes)
-        self.nodes = self.nodes.coalesce(self._tasks())
+        # Each task over the nodes costs, even if it has no row.
+        least = 2 * spark.sparkContext.defaultParallelism
+        total = self.num_nodes * (self.num_classes + max(self._width, 0)) * 8
+        tasks = math.ceil(max(least, total / BUCKET_BYTES, self.num_nodes / TASK_ROWS))
+        self.nodes = self.nodes.coalesce(tasks)
         self._seed, self.nodes = self._with_links()
         ends = tables.edges.select(
             _link(F.col("src"), self._seed).alias("src"),
@@ -81,12 +85,6 @@ class SparkInputs:
         self._broadcast: dict[Similar, Any] = {}
         self._heavy: np.ndarray | None = None
         self._persisted: list[Any] = []
-
-    def _tasks(self) -> int:
-        """How many tasks go over the nodes at most: each one costs, even if it has no row."""
-        total = self.num_nodes * (self.num_classes + max(self._width, 0)) * 8
-        least = 2 * self.spark.sparkContext.defaultParallelism
-        return math.ceil(max(least, total / BUCKET_BYTES, self.num_nodes / TASK_ROWS))
 
     def _with_links(self) -> tuple[int, Any]:
         """Nodes with 64 bits that edges know them by: integers themselves, names hashed.
@@ -165,7 +163,10 @@ class SparkInputs:
         plain = tuple(dict.fromkeys([*filter(is_local, parts), *linked]))
         make = self._maker(plain)
         if not linked:
-            return asked.nodes.mapInArrow(_finished(make, finish), schema)
+            return asked.nodes.mapInArrow(
+                lambda batches: (out for each in make.tables(batches) for out in finish(*each)),
+                schema,
+            )
         base = asked.nodes.mapInArrow(
             lambda batches: make(batches, *kept), self._schema(*kept, "table")
         )
@@ -413,13 +414,3 @@ def _hops(parts: Iterable[Part]) -> tuple[list[Part], bool]:
             sent[part] = None
         twice |= hops > 1
     return list(sent), twice
-
-
-def _finished(make: RowMaker, finish: Finish) -> Any:
-    """Nodes whose parts need no links, from beginning to end."""
-
-    def run(batches: Iterable[Any]) -> Iterator[Any]:
-        for batch, rows in make.tables(batches):
-            yield from finish(batch, rows)
-
-    return run
