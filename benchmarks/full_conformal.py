@@ -25,6 +25,7 @@ import scipy.sparse as sp
 import snaps
 from benchmarks.__main__ import Rows, show
 from snaps._checks import check_alpha
+from snaps.predictor.estimator import method_of
 from snaps.scoring.local import Inputs
 from snaps.scoring.parts import Context, Links, Similar, Summary
 from snaps.scoring.pooling import FLOOR, GUESS_SCALE, SMOOTHING, FittedPooling
@@ -274,7 +275,7 @@ def _one_graph(name: str, setting: runner.Setting, most: int) -> dict[str, float
         spend = budget(runner.dataset(name, setting), "main", len(roles.calib))
         plan = Plan(spend, setting.splits, draw, spend // 2)
         levels = [check_alpha(ALPHA)]
-        ((fitted, pool, n, _),) = fit_levels(method, inputs, roles, plan, levels)
+        ((fitted, pool, n, _),) = fit_levels(method_of(method), inputs, roles, plan, levels)
         ways = Ways.of(inputs, method.k)
         places = inputs.positions(pool.keys)
         evidence = inputs.positions(fitted.evidence.keys)

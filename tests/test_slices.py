@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import hypergeom
 
 import snaps
+from snaps.conformal.coverage import dealt_quantile, dealt_tail
 from snaps.predictor import slices
 from tests.helpers.small import made
 
@@ -192,8 +193,7 @@ def test_hits_dealt_at_random_are_hypergeometric(total):
     for _ in range(20):
         good, n = int(rng.integers(total + 1)), int(rng.integers(1, total + 1))
         law = hypergeom(total, good, n)
-        hits = np.arange(total) < good
         for h in law.ppf([1e-9, 1e-3, 0.3, 0.99]):
-            assert slices._tail(hits, n, h) == pytest.approx(law.cdf(h), rel=1e-7)
+            assert dealt_tail(total, good, n, h) == pytest.approx(law.cdf(h), rel=1e-7)
         for level in (1e-6, 1e-3, 0.4):
-            assert slices._quantile(hits, n, level) * n == pytest.approx(law.ppf(level))
+            assert dealt_quantile(total, good, n, level) * n == pytest.approx(law.ppf(level))

@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from snaps.cli._help import Command, argument, option
+from snaps.cli._help import Program, argument, option
 from snaps_lab.reproduce.catalogue import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -210,7 +208,6 @@ def _track(label: str, total: int) -> Any:
     return track(True, label, total)
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Program) -> None:
     """Add the command to the program; the entry point of the group `snaps.commands`."""
-    example = "snaps reproduce table1 --datasets cora_ml,citeseer"
-    app.command(cls=Command, epilog=f"Example: {example}")(reproduce)
+    app.add(reproduce, "reproduce table1 --datasets cora_ml,citeseer")

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
-from scipy.special import softmax
 
 from snaps._checks import (
     check_integer,
@@ -20,6 +19,7 @@ from snaps._checks import (
 )
 from snaps._checks.ids import node_positions
 from snaps._checks.named import align, align_mask
+from snaps._runtime.memory import softmax
 from snaps.errors import SnapsError
 from snaps.graph import Graph
 
@@ -115,7 +115,7 @@ def smoothed_regression(
     logits = _product(graph.features, weights)
     for _ in range(hops):
         logits = operator @ logits
-    return softmax(logits + bias, axis=1)
+    return softmax(logits + bias)
 
 
 # --- Smoothing ---------------------------------------------------------------------------------

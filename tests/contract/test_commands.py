@@ -74,13 +74,11 @@ SUMMARY = [
 
 
 def program():
-    """The program as typer makes it; the only place here that knows where it is."""
-    from typer.main import get_command
-
+    """The program; the only place here that knows where it is."""
     from snaps.cli._app import add_commands, app
 
     add_commands()
-    return get_command(app)
+    return app
 
 
 def declared(command, name=""):

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._runtime.memory import Passed, filled, pieces
+from snaps._runtime.memory import Passed, filled, pieces, softmax
 from snaps._runtime.randomness import Positions
 from snaps.errors import SnapsError, warn
 
@@ -362,12 +362,10 @@ def check_probs(
         row, column = np.argwhere(~finite)[0]
         raise SnapsError(f"'{name}' must be finite, got {array[row, column]} {where(row)}")
     if logits:
-        from scipy.special import softmax
-
         zero = np.zeros(len(array), bool)
         for block in pieces(len(array), array[:1].nbytes):
             zero[block] = ~array[block].any(axis=1)
-            array[block] = softmax(array[block], axis=1)
+            softmax(array[block])
         if not silent and zero.any():
             warn_unfilled(int(zero.sum()), len(zero), name, where(int(zero.argmax())))
         return array

@@ -95,3 +95,11 @@ def pieces(num_rows: int, row_bytes: int) -> list[slice]:
     """Rows in blocks."""
     step = max(BLOCK // max(row_bytes, 1), 1)
     return [slice(first, min(first + step, num_rows)) for first in range(0, num_rows, step)]
+
+
+def softmax(table: np.ndarray) -> np.ndarray:
+    """Logits as probabilities, row by row and in place."""
+    table -= table.max(axis=1, keepdims=True)
+    np.exp(table, out=table)
+    table /= table.sum(axis=1, keepdims=True)
+    return table

@@ -12,16 +12,15 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
-from copy import copy
 from importlib.metadata import entry_points
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-import typer
+import click
 
 from snaps.cli import interrupted
-from snaps.cli._help import Command, in_options
+from snaps.cli._help import Program, in_options
 from snaps.cli.check import check
-from snaps.cli.datasets import app as datasets_app
+from snaps.cli.datasets import datasets
 from snaps.cli.demo import demo
 from snaps.cli.evaluate import evaluate
 from snaps.cli.labels import draw, label, plan, watch
@@ -30,14 +29,6 @@ from snaps.cli.report import report
 from snaps.cli.select import accept, select
 from snaps.errors import SnapsError, SnapsWarning
 
-app = typer.Typer(
-    name="snaps",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="Guaranteed prediction sets for node classifiers.",
-    epilog="Start with: snaps demo",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 _EXAMPLES: dict[Callable[..., None], str] = {  # in the order of the help
     demo: "demo --out demo",
     check: "check mygraph --method pooled",
@@ -52,15 +43,49 @@ _EXAMPLES: dict[Callable[..., None], str] = {  # in the order of the help
     label: "label mygraph to_label.csv",
     watch: "watch model.snaps mygraph --labels audit.csv --alarm 0.01",
 }
+
+
+def _show_version(context: click.Context, _: Any, asked: bool) -> None:
+    if asked:
+        from snaps._version import __version__
+
+        print(f"snaps {__version__}")
+        context.exit()
+
+
+def _show_completion(context: click.Context, _: Any, shell: str | None) -> None:
+    if shell is not None:
+        from click.shell_completion import get_completion_class
+
+        kind = get_completion_class(shell)
+        assert kind is not None
+        print(kind(context.command, {}, "snaps", COMPLETE).source())
+        context.exit()
+
+
+COMPLETE = "_SNAPS_COMPLETE"  # the variable by which a shell asks for completions
+app = Program(
+    "snaps",
+    help="Guaranteed prediction sets for node classifiers.",
+    epilog="Start with: snaps demo",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[
+        click.Option(
+            ["--version"], is_flag=True, is_eager=True, expose_value=False,
+            callback=_show_version, help="Show the version.",
+        ),
+        click.Option(
+            ["--debug"], is_flag=True, expose_value=False, help="Show a traceback on errors."
+        ),
+        click.Option(
+            ["--show-completion"], type=click.Choice(["bash", "zsh", "fish"]), is_eager=True,
+            expose_value=False, callback=_show_completion, metavar="<bash|zsh|fish>",
+            help="Show what completes commands and options in a shell.",
+        ),
+    ],
+)  # fmt: skip
 for _command, _example in _EXAMPLES.items():
-    app.command(cls=Command, epilog=f"Example: snaps {_example}")(_command)
-app.add_typer(datasets_app)
-
-
-def add_commands() -> None:
-    """The commands of other distributions, by their entry points: `reproduce` of the laboratory."""
-    for entry in entry_points(group="snaps.commands"):
-        entry.load()(app)
+    app.add(_command, _example)
 
 
 @app.command(
@@ -74,23 +99,13 @@ def reproduce() -> None:
     )
 
 
-def _version(value: bool) -> None:
-    if value:
-        from snaps._version import __version__
-
-        print(f"snaps {__version__}")
-        raise typer.Exit
+app.add_command(datasets)
 
 
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.")] = False,
-) -> None:
-    pass
+def add_commands() -> None:
+    """The commands of other distributions, by their entry points: `reproduce` of the laboratory."""
+    for entry in entry_points(group="snaps.commands"):
+        entry.load()(app)
 
 
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
@@ -116,7 +131,7 @@ def run(arguments: list[str] | None) -> NoReturn:
         sys.meta_path.insert(0, finder)
         try:
             _prepare_streams()
-            code = _with_command(given[0])(given, prog_name="snaps", standalone_mode=False)
+            code = _invoke(given)
             sys.stdout.flush()
         except BrokenPipeError:  # who read stdout has gone, as head does
             _forget_stdout()
@@ -130,18 +145,21 @@ def run(arguments: list[str] | None) -> NoReturn:
             print("snaps:", " ".join(text.split()), file=sys.stderr)
         finally:
             sys.meta_path.remove(finder)
-        sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(code)
 
 
-def _with_command(name: str) -> typer.Typer:
-    """The program with one command if that is known: typer prepares all, a fifth of a second."""
-    named = [each for each in app.registered_commands if each.callback in _EXAMPLES]
-    chosen = [each for each in named if getattr(each.callback, "__name__", "") == name]
-    if not chosen:
-        return app
-    one = copy(app)
-    one.registered_commands, one.registered_groups = chosen, []
-    return one
+def _invoke(given: list[str]) -> int:
+    """Run the program with these arguments."""
+    if COMPLETE in os.environ:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(app, {}, "snaps", COMPLETE, os.environ[COMPLETE])
+    try:
+        with app.make_context("snaps", given) as context:
+            app.invoke(context)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    return 0
 
 
 class _NoPandasForArrow:
@@ -176,10 +194,10 @@ def _prepare_streams() -> None:
 
 def _explain(error: Exception, given: list[str]) -> tuple[str, int]:
     """What to say of an error, and the exit code."""
-    usage = getattr(error, "format_message", None)  # of typer's own errors
-    if usage is not None or isinstance(error, SnapsError):
-        text = _with_value(usage(), error) if usage else _with_options(str(error), given)
-        return f"error: {text}", 2
+    if isinstance(error, click.ClickException):
+        return f"error: {error.format_message()}", 2
+    if isinstance(error, SnapsError):
+        return f"error: {_with_options(str(error), given)}", 2
     if isinstance(error, MemoryError):
         return f"error: there is not enough memory: {error}", 1
     # Files that cannot be read or written are told of where that happens.
@@ -196,16 +214,6 @@ def _with_options(text: str, given: list[str]) -> str:
     named = re.match(r"'(\w+)'", text)
     option = "--" + named[1].replace("_", "-") if named else ""
     return f"'{option}'{text[named.end() :]}" if named and option in options else text
-
-
-def _with_value(text: str, error: Exception) -> str:
-    """A complaint of typer's, with the value, which pydantic tells it and some versions drop."""
-    from snaps._checks import shown
-
-    text = text.replace(": Value error, ", ": ")  # pydantic's own words
-    errors = getattr(error.__cause__, "errors", None)
-    value = errors()[0].get("input") if callable(errors) else None
-    return f"{text}, got {shown(value)}" if value is not None and shown(value) not in text else text
 
 
 def _forget_stdout() -> None:

@@ -1,71 +1,156 @@
-"""How the command line speaks: help in groups, and messages of the library in terms of options."""
+"""How the command line speaks: commands from functions, and messages in terms of options."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
 
-import typer
-from typer.core import TyperCommand
+import click
 
 # Groups of options, in the order in which they are shown; the others come first.
 METHOD, PROMISE, SEARCH = "Method", "Coverage", "Similar nodes"
 SAVED, INPUT, RESOURCES = "Go on with a saved predictor", "Input", "Resources"
-_GROUPS = ("Options", METHOD, PROMISE, SEARCH, SAVED, INPUT, RESOURCES)
+_GROUPS = ("Arguments", "Options", METHOD, PROMISE, SEARCH, SAVED, INPUT, RESOURCES)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the annotation of a command's parameter says about it, next to its type."""
+
+    text: str
+    names: tuple[str, ...] = ()
+    group: str = "Options"
+    metavar: str | None = None
+    parser: Callable[[str], Any] | None = None
 
 
 def option(
     text: str,
     *names: str,
-    group: str | None = None,
+    group: str = "Options",
     value: str | None = None,
     default: Any = None,
-    **more: Any,
-) -> Any:
+    parser: Callable[[str], Any] | None = None,
+) -> Declared:
     """An option with its help text, and its names if it is called otherwise or is a flag.
 
     Parameters
     ----------
-    group : str, optional
+    group : str
         The group it is shown in.
     value : str, optional
         What its value is called.
     default : optional
         What holds if it is left out, where that is not the default of the parameter.
+    parser : function, optional
+        What makes a value of its text.
     """
     text = text if default is None else f"{text}  [default: {default}]"
-    metavar = None if value is None else f"<{value}>"
-    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=group, **more)
+    return Declared(text, names, group, value and f"<{value}>", parser)
 
 
-def argument(text: str, name: str) -> Any:
+def argument(text: str, name: str) -> Declared:
     """An argument with its help text, and its name."""
-    return typer.Argument(help=text, metavar=name)
+    return Declared(text, group="Arguments", metavar=name)
 
 
-class Command(TyperCommand):
-    """A command whose help lists its options in groups."""
+class _Choice(click.Choice):  # type: ignore[type-arg]
+    """One of an enumeration's values, read as its member."""
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Arguments that must be given stand without braces."""
-        return [
-            re.sub(r"\{([^{}]*)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)
-        ]
+    def __init__(self, members: type[Enum]):
+        super().__init__([member.value for member in members])
+        self.members = members
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def convert(self, value: Any, param: Any, ctx: Any) -> Enum:
+        return self.members(super().convert(getattr(value, "value", value), param, ctx))
+
+
+class Command(click.Command):
+    """A command from a function: parameters from its signature, help from its docstring.
+
+    The help lists arguments, and options in groups.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str | None, example: str):
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
+        self.declared: dict[str | None, Declared] = {
+            each.name: get_args(each.annotation)[1] for each in parameters
+        }
+        super().__init__(
+            name or function.__name__,
+            callback=function,
+            params=[_parameter(each) for each in parameters],
+            help=inspect.getdoc(function),
+            epilog=f"Example: snaps {example}",
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write arguments, then options by group."""
-        sections: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *_GROUPS)}
+        sections: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                argued = parameter.param_type_name == "argument"
-                group = getattr(parameter, "rich_help_panel", None) or "Options"
-                sections["Arguments" if argued else group].append(record)
+            declared = self.declared.get(parameter.name)
+            if isinstance(parameter, click.Argument) and declared is not None:
+                needed = "  [required]" if parameter.required else ""
+                sections["Arguments"].append((str(declared.metavar), declared.text + needed))
+            elif (record := parameter.get_help_record(ctx)) is not None:
+                sections[declared.group if declared else "Options"].append(record)
         for name, records in sections.items():
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
+
+    def format_arguments(self, *_: Any) -> None:
+        """Nothing: versions of click that know arguments in the help would list them twice."""
+
+
+class Program(click.Group):
+    """Commands in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def add(self, function: Callable[..., Any], example: str, name: str | None = None) -> None:
+        """Add what a function does as a command."""
+        self.add_command(Command(function, name, example))
+
+
+def _parameter(parameter: inspect.Parameter) -> click.Parameter:
+    """An option or argument from what a function says of a parameter."""
+    kind, declared = get_args(parameter.annotation)
+    if isinstance(kind, UnionType):  # with None
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    several = get_origin(kind) is list
+    if several:
+        (kind,) = get_args(kind)
+    read: Any = declared.parser or kind
+    metavar = declared.metavar
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        read = _Choice(kind)
+        metavar = f"<{'|'.join(read.choices)}>"
+    elif kind is Path:
+        read = click.Path(path_type=Path)
+    required = parameter.default is parameter.empty
+    shared: dict[str, Any] = {"type": read, "required": required, "metavar": metavar}
+    if several:
+        shared["callback"] = lambda _, __, values: list(values) or None
+    if declared.group == "Arguments":
+        if several:
+            shared |= {"nargs": -1, "metavar": f"{metavar}..." if required else f"[{metavar}]..."}
+        return click.Argument([parameter.name], **shared)
+    names = declared.names or (f"--{parameter.name.replace('_', '-')}",)
+    if kind is bool:
+        return click.Option([parameter.name, *names], is_flag=True, help=declared.text)
+    text = declared.text
+    if not required:
+        shared["default"] = parameter.default
+        text += "" if parameter.default is None else f"  [default: {parameter.default}]"
+    return click.Option([parameter.name, *names], multiple=several, help=text, **shared)
 
 
 # Arguments of Python, and what users of the command line write instead.

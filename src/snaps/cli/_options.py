@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
+import click
 
 from snaps.cli._help import INPUT, METHOD, PROMISE, SAVED, SEARCH, argument, option
 from snaps.errors import SnapsError
@@ -51,9 +51,9 @@ def read_alpha(text: str) -> Any:
         pairs = [part.rpartition("=") for part in text.split(",")]
         rates = {name.strip(): float(rate) for name, _, rate in pairs}
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number, nor class=number,...") from None
+        raise click.BadParameter(f"{text!r} is not a number, nor class=number,...") from None
     if len(rates) < len(pairs):
-        raise typer.BadParameter(f"{text!r} must name each class once")
+        raise click.BadParameter(f"{text!r} must name each class once")
     return rates
 
 
@@ -265,7 +265,7 @@ def given_options(options: Any) -> dict[str, Any]:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let typer see the fields of a command's dataclasses as options of the command."""
+    """Make the fields of a command's dataclasses options of the command."""
     hints = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and callable(kind)}
     parameters = list[inspect.Parameter]()

@@ -6,20 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
-from snaps.cli._help import Command, argument, option
+from snaps.cli._help import Program, argument, option
 from snaps.cli._options import AsJson
 
 if TYPE_CHECKING:
     from snaps.datasets.registry import Spec
-
-app = typer.Typer(
-    name="datasets",
-    rich_markup_mode=None,
-    help="The graphs of the paper: list, download, check.",
-    epilog="Start with: snaps datasets list",
-)
 
 DataDirOption = Annotated[
     Path | None,
@@ -27,13 +20,6 @@ DataDirOption = Annotated[
 ]
 
 
-@app.callback(invoke_without_command=True)
-def _default(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        list_()
-
-
-@app.command("list", cls=Command, epilog="Example: snaps datasets list --data-dir /data/graphs")
 def list_(data_dir: DataDirOption = None, as_json: AsJson = False) -> None:
     """Show all datasets, the paper's statistics of them, and where they are found.
 
@@ -63,7 +49,6 @@ def list_(data_dir: DataDirOption = None, as_json: AsJson = False) -> None:
         print(f"{place}: {folder}")
 
 
-@app.command(cls=Command, epilog="Example: snaps datasets fetch cora_ml amazon_photo")
 def fetch(
     names: Annotated[list[str], argument("Names of datasets, or 'all'.", "NAME")],
     mirror: Annotated[
@@ -93,7 +78,6 @@ def fetch(
         raise SnapsError(first + (f" (and likewise {', '.join(others)})" if others else ""))
 
 
-@app.command(cls=Command, epilog="Example: snaps datasets verify cora_ml")
 def verify(
     names: Annotated[
         list[str] | None, argument("Names of datasets.  [default: all]", "NAME")
@@ -120,6 +104,23 @@ def verify(
     damaged = [f"'{verdict.path}'" for verdict in verdicts if verdict.state == "damaged"]
     if damaged:
         raise SnapsError(f"damaged: {', '.join(damaged)}")
+
+
+@click.group(
+    cls=Program,
+    invoke_without_command=True,
+    help="The graphs of the paper: list, download, check.",
+    epilog="Start with: snaps datasets list",
+)
+@click.pass_context
+def datasets(context: click.Context) -> None:
+    if context.invoked_subcommand is None:
+        list_()
+
+
+datasets.add(list_, "datasets list --data-dir /data/graphs", "list")
+datasets.add(fetch, "datasets fetch cora_ml amazon_photo")
+datasets.add(verify, "datasets verify cora_ml")
 
 
 def _row(spec: Spec, data_dir: Path | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
 from snaps.cli._help import RESOURCES, option
 from snaps.cli._options import (
@@ -106,7 +106,7 @@ def predict(
         predict_on_spark(source, how, out, master, as_json, given)
         return
     if master is not None:
-        raise typer.BadParameter("it goes with --engine spark", param_hint="--master")
+        raise click.BadParameter("it goes with --engine spark", param_hint="--master")
     from snaps._runtime.memory import is_placed, placed
     from snaps._runtime.progress import recorded, stage
     from snaps.cli._calibration import asked_nodes, calibrated, check_outputs, class_of

@@ -137,6 +137,11 @@ class Calibration:
         return self.scores[order], starts
 
     @cached_property
+    def _limits(self) -> dict[Any, np.ndarray]:
+        """Thresholds that were asked for, by level and counts."""
+        return {}
+
+    @cached_property
     def _tails(self) -> list[np.ndarray]:
         """With odds: their tail sums in each cell."""
         assert self.odds is not None
@@ -201,6 +206,13 @@ class Calibration:
         depends on; without them it is about the coverage probability of further nodes.
         """
         assert self.odds is None
+        key = alpha, None if counts is None else tuple(counts.tolist())
+        if key not in self._limits:
+            self._limits[key] = self._made_limits(alpha, counts)
+            self._limits[key].flags.writeable = False
+        return self._limits[key]
+
+    def _made_limits(self, alpha: Level, counts: np.ndarray | None) -> np.ndarray:
         levels = _levels(alpha)
         out = np.full((self.num_groups, self._width), math.inf)
         if self._bags:
@@ -246,7 +258,7 @@ class Calibration:
 
     def threshold(self, alpha: Level, counts: np.ndarray | None = None) -> Any:
         """A number; or an array (classes,), (groups,) or (groups, classes)."""
-        limits = self.limits(alpha, counts)
+        limits = self.limits(alpha, counts).copy()
         if self.by_group:
             return limits if self.per_class else limits[:, 0]
         return limits[0] if self.per_class else float(limits[0, 0])

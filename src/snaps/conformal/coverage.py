@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snaps._checks import check_alpha, check_integer, check_memory, check_number
+from snaps._checks import check_integer, check_memory, check_number
 from snaps.conformal.rank import conformal_rank, exact_rank
 from snaps.errors import SnapsError
 
@@ -52,15 +52,23 @@ def coverage_pmf(n: int, m: int, alpha: float | Fraction) -> np.ndarray:
 
 def rank_pmf(n: int, m: int, rank: int) -> np.ndarray:
     """The same for any rank of the threshold among the n calibration scores."""
-    from scipy.special import betaln
-
     check_memory(40 * m, "m", m)
-    hits = np.arange(m + 1)
+    hits = np.arange(m, dtype=np.float64)
     if rank > n:
-        return np.where(hits == m, 1.0, 0.0)
-    choices = -np.log(m + 1) - betaln(hits + 1, m - hits + 1)
-    beta = betaln(hits + rank, m - hits + n + 1 - rank) - betaln(rank, n + 1 - rank)
-    return np.exp(choices + beta)
+        return np.append(np.zeros(m), 1.0)
+    rises = np.log((m - hits) * (hits + rank)) - np.log((hits + 1) * (m - hits + n - rank))
+    return _from_rises(rises, m * rank // (n + 1))
+
+
+def _from_rises(rises: np.ndarray, middle: int) -> np.ndarray:
+    """A distribution from the steps between logarithms of successive probabilities.
+
+    Summed from the middle outwards, where probabilities are largest: errors of rounding go to the
+    tails. Importing `scipy.special` instead takes as long as predicting a small graph.
+    """
+    logs = np.concatenate([-np.cumsum(rises[:middle][::-1])[::-1], [0], np.cumsum(rises[middle:])])
+    chances = np.exp(logs - logs.max())
+    return chances / chances.sum()
 
 
 def coverage_interval(
@@ -149,6 +157,38 @@ def fewest_confident(alpha: Fraction, confidence: Fraction, m: int | None = None
     return bisect_left(range(most + 1), True, lo=most // 2, key=enough)
 
 
+def dealt_tail(total: int, good: int, n: int, hits: float) -> float:
+    """The probability of so few hits or fewer among n of the total, of which `good` are hits.
+
+    Examples
+    --------
+    >>> round(dealt_tail(10, 5, 2, 0), 4)
+    0.2222
+    """
+    least, chances = _dealt(total, good, n)
+    return float(min(1.0, chances[: max(0, int(hits) - least + 1)].sum()))
+
+
+def dealt_quantile(total: int, good: int, n: int, level: float) -> float:
+    """A quantile of the share of hits among n of the total, of which `good` are hits."""
+    least, chances = _dealt(total, good, n)
+    return (least + int(np.searchsorted(np.cumsum(chances), level))) / n
+
+
+def _dealt(total: int, good: int, n: int) -> tuple[int, np.ndarray]:
+    """The hypergeometric distribution: the least number of hits, and the chances from there on.
+
+    Numbers so far from the mean that their chances vanish are left out.
+    """
+    share = good / total
+    far = 40 * (1 + np.sqrt(n * share * (1 - share)))
+    least = max(0, n + good - total, int(n * share - far))
+    counts = np.arange(least, min(n, good, int(n * share + far)), dtype=np.float64)
+    rises = np.log((good - counts) * (n - counts))
+    rises -= np.log((counts + 1) * (total - good - n + counts + 1))
+    return least, _from_rises(rises, min(max(int(n * share) - least, 0), len(counts)))
+
+
 def far_below(
     covered: np.ndarray,
     counts: np.ndarray,
@@ -174,7 +214,7 @@ def far_below(
     1
     >>> far_below(np.array([0.95, 0.6]), np.array([900, 5]), 500, 0.1, chance=0.01, gap=0.1)
     """
-    promised = 1 - float(check_alpha(alpha))
+    promised = 1 - float(alpha)
     present = np.flatnonzero(counts)
     level = 1 - 2 * chance / max(len(present), 1)
     few = covered[present] < promised - gap

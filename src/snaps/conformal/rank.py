@@ -61,7 +61,7 @@ def tuning_share(n: int, alpha: Fraction) -> int:
     nothing is tuned. Many labels are halved, but at most 500 tune.
     """
     least = math.ceil(FEWEST_CALIBRATING / alpha) - 1
-    most = min(4 * n // 5, n - fewest_nodes(alpha))
+    most = min(4 * n // 5, n + 1 - math.ceil(1 / alpha))
     if most < least:
         return 0
     share = min(MOST_TUNING_NODES, n // 2)

@@ -50,7 +50,6 @@ class Estimator(Calibrated):
         """The parameters, checked."""
         by_class = check_flag(self.class_conditional, "class_conditional")
         level = check_level(self.alpha, by_class)
-        check_score(self.score)
         seed = check_seed(self.seed)
         promise = Promise(
             class_floor=check_share(self.class_floor, "class_floor"),
@@ -61,6 +60,7 @@ class Estimator(Calibrated):
                 "'class_floor' must be left out with class_conditional=True (--class-conditional), "
                 f"got {plainly(self.class_floor)}"
             )
+        check_score(self.score)
         name = type(self).__name__
         return Method(name, self._scorer(), level, seed, by_class, promise, **self._traits)
 

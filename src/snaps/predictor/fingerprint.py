@@ -154,15 +154,15 @@ def _signs(width: int) -> np.ndarray:
     return signs
 
 
-@calm
 def _project(rows: Any, signs: np.ndarray) -> np.ndarray:
     """Sums and projections of rows; what is beyond all measure is cut."""
     rows = rows.astype(np.float64)
-    if sp.issparse(rows):
-        rows.data = np.clip(rows.data, -LARGEST, LARGEST)
-    else:
-        rows = np.clip(rows, -LARGEST, LARGEST)
-    return np.asarray(rows @ signs)
+    with np.errstate(all="ignore"):
+        if sp.issparse(rows):
+            rows.data = np.clip(rows.data, -LARGEST, LARGEST)
+        else:
+            rows = np.clip(rows, -LARGEST, LARGEST)
+        return np.asarray(rows @ signs)
 
 
 def _scale(rows: np.ndarray) -> np.ndarray:

@@ -84,7 +84,7 @@ class Method:
 
     def with_group_floor(self, group_floor: Any, groups: Any) -> Method:
         """The same with a floor for every group."""
-        floor = check_share(group_floor, "group_floor")
+        floor = None if group_floor is None else check_share(group_floor, "group_floor")
         if floor is None:
             return self
         if groups is None:
@@ -373,7 +373,7 @@ class Predictor:
         self, nodes: Any = None, smoothed: bool = False, empty: str = "keep"
     ) -> PredictionSets:
         """Prediction sets of some nodes, by default of all that were not used."""
-        return self.sets_of(self._predicted(nodes), check_flag(smoothed, "smoothed"), empty)
+        return self.sets_of(self._predicted(nodes), smoothed, empty)
 
     def sets_of(
         self, positions: np.ndarray, smoothed: bool = False, empty: str = "keep"

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from snaps._runtime.memory import pieces
 from snaps._runtime.randomness import SLAB_STREAM, hashes, uniforms
+from snaps.conformal.coverage import dealt_quantile, dealt_tail
 from snaps.predictor.predictor import Predictor
 from snaps.sets import PredictionSets
 
@@ -68,7 +70,10 @@ def weakest_slice(slices: Sequence[Slices], hits: np.ndarray) -> dict[str, Any]:
         nodes.append(counts[present])
         covered.append(np.bincount(codes[inside], hits[inside], len(names))[present])
     n, h = np.concatenate(nodes), np.concatenate(covered)
-    tails = np.array([_tail(hits, *pair) for pair in zip(n.tolist(), h.tolist(), strict=True)])
+    dealt = len(hits), int(hits.sum())
+    tails = np.array(
+        [dealt_tail(*dealt, *pair) for pair in zip(n.tolist(), h.tolist(), strict=True)]
+    )
     worst = int(np.lexsort((-n, h / n, tails))[0])
     by, name = rows[worst]
     return {
@@ -77,41 +82,9 @@ def weakest_slice(slices: Sequence[Slices], hits: np.ndarray) -> dict[str, Any]:
         "coverage": float(h[worst] / n[worst]),
         "n": int(n[worst]),
         "slices": len(rows),
-        "chance_coverage": _quantile(hits, int(n[worst]), CHANCE / len(rows)),
+        "chance_coverage": dealt_quantile(*dealt, int(n[worst]), CHANCE / len(rows)),
         "chance": float(min(1, len(rows) * tails[worst])),
     }
-
-
-def _quantile(hits: np.ndarray, n: int, level: float) -> float:
-    """A quantile of the coverage of n nodes, if hits are dealt out to nodes at random."""
-    least, chances = _dealt(hits, n)
-    return (least + int(np.searchsorted(np.cumsum(chances), level))) / n
-
-
-def _tail(hits: np.ndarray, n: int, covered: float) -> float:
-    """The probability of so few hits or fewer among n nodes, dealt out at random."""
-    least, chances = _dealt(hits, n)
-    return float(min(1.0, chances[: max(0, int(covered) - least + 1)].sum()))
-
-
-def _dealt(hits: np.ndarray, n: int) -> tuple[int, np.ndarray]:
-    """The hypergeometric distribution of hits among n nodes: the least number, and its chances.
-
-    Numbers so far from the mean that their chances vanish are left out. `scipy.stats` has this
-    distribution too, but importing it takes longer than predicting a small graph.
-    """
-    from scipy.special import betaln
-
-    def log_choose(of: Any, chosen: Any) -> Any:
-        return -np.log(of + 1) - betaln(of - chosen + 1, chosen + 1)
-
-    total, good = len(hits), int(hits.sum())
-    share = good / total
-    far = 40 * (1 + np.sqrt(n * share * (1 - share)))
-    least = max(0, n + good - total, int(n * share - far))
-    counts = np.arange(least, min(n, good, int(n * share + far)) + 1)
-    ways = log_choose(good, counts) + log_choose(total - good, n - counts)
-    return least, np.exp(ways - log_choose(total, n))
 
 
 def worst_slab(columns: np.ndarray, hits: np.ndarray, seed: int) -> tuple[float, int] | None:
@@ -120,15 +93,14 @@ def worst_slab(columns: np.ndarray, hits: np.ndarray, seed: int) -> tuple[float,
     The rows of `columns` and `hits` must be in random order: the slab is searched for in the first
     half, among such that are bounded by quantiles, and measured on the second.
     """
-    from scipy.special import ndtri
-
     searched, measured = _halves(len(hits))
     scale = columns.std(axis=0)
     columns = (columns - columns.mean(axis=0))[:, scale > 0] / scale[scale > 0]
     if not columns.shape[1] or len(hits) < _FEWEST:
         return None
     uniform = uniforms(seed, np.arange(_DIRECTIONS, dtype=np.uint64), columns.shape[1])
-    directions = ndtri(np.maximum(uniform, 1e-12))
+    normal = NormalDist().inv_cdf
+    directions = np.array([[normal(max(each, 1e-12)) for each in row] for row in uniform.tolist()])
     directions = np.concatenate([np.eye(columns.shape[1]), directions])
     cuts = np.linspace(0, len(searched), _BANDS + 1).round().astype(np.int64)
     first, last = np.triu_indices(_BANDS + 1, round(SLAB_SHARE * _BANDS))
@@ -170,7 +142,8 @@ def slab_summary(
     if found is None:
         return None
     coverage, n = found
-    interval = tuple(_quantile(hits, n, level) for level in (CHANCE / 2, 1 - CHANCE / 2))
+    dealt, levels = (len(hits), int(hits.sum())), (CHANCE / 2, 1 - CHANCE / 2)
+    interval = tuple(dealt_quantile(*dealt, n, level) for level in levels)
     searched = len(_halves(len(sample))[0])
     return {"coverage": coverage, "n": n, "searched": searched, "chance_interval": interval}
 

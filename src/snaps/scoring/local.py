@@ -43,8 +43,6 @@ from snaps.scoring.parts import (
     Ridge,
     Similar,
     Summary,
-    evidence_of,
-    over_of,
     without_score,
 )
 from snaps.scoring.regression import fit_in_context, guess_everywhere
@@ -93,6 +91,7 @@ class Inputs:
         self._made: dict[Any, Any] = dict(made)
         self.large = is_large(probs.shape)
         self.kind = np.float32 if probs.size * 8 >= LARGE else np.float64
+        self._blocks = pieces(self.num_nodes, 8 * self.num_classes)
         self._scored: tuple[FittedScorer, Array] | None = None
         self._steps: dict[Propagated, int] = {}
         self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
@@ -233,11 +232,10 @@ class Inputs:
 
     def _in_blocks(self, make: Callable[[slice], Array], kind: Any = np.float64) -> Array:
         """A table (n, K) whose rows depend on themselves alone, made block by block."""
-        blocks = pieces(self.num_nodes, 8 * self.num_classes)
-        if len(blocks) == 1:
-            return np.asarray(make(blocks[0]), kind)
+        if len(self._blocks) == 1:
+            return np.asarray(make(self._blocks[0]), kind)
         out = room(self.probs.shape, kind)
-        for block in blocks:
+        for block in self._blocks:
             out[block] = make(block)
         return out
 
@@ -348,7 +346,7 @@ class Inputs:
         """
         with stage("scores"), np.errstate(all="ignore"):
             for kind in (Context, Similar):  # searches need most memory: they come first
-                for over in dict.fromkeys(over_of(part) for part, _ in asks):
+                for over in dict.fromkeys(_over_of(part) for part, _ in asks):
                     if isinstance(over, kind):
                         self.get(over)
             together = self._propagated_together(asks)
@@ -392,7 +390,7 @@ class Inputs:
                 return self.get(Ridge(k, evidence, search)).left_out[rows]
             case Propagated(over, evidence) if once and self.large and part not in self._made:
                 return np.asarray(self._propagated(over, [evidence])[0][positions], np.float64)
-        seen_once = once and evidence_of(part) is not None
+        seen_once = once and _has_evidence(part)
         if self._is_kept(part) and not seen_once:
             return np.asarray(self.get(part).take(positions, axis=0), np.float64)
         match part:
@@ -438,11 +436,14 @@ class Inputs:
             if nodes is None or (most and (len(parts) > 1 or self.large)):
                 # Most rows are sooner combined and then taken than taken from each table.
                 scores = self._all_scores(scorer, parts)
-                scores = scores if nodes is None else taken(scores, nodes)
+                if nodes is not None:
+                    scores = taken(scores, nodes)
+                elif not self.large:
+                    scores = scores.copy()
             else:
                 rows = {name: self._rows(part, nodes) for name, part in parts.items()}
                 scores = scorer.combine(rows, self.keys[nodes])
-        if not all(np.isfinite(scores[block]).all() for block in pieces(len(scores), 8)):
+        if scores.size and not np.isfinite([scores.min(), scores.max()]).all():
             raise SnapsError(
                 f"'score' must give scores that can be averaged, got {type(scorer.score).__name__} "
                 "with scores beyond all numbers"
@@ -450,7 +451,7 @@ class Inputs:
         return scores
 
     def _all_scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
-        """Scores of all nodes; of a large graph they are kept."""
+        """Scores of all nodes; kept if they are few, or take longer than they need room."""
         scored = self._scored  # which another thread may replace
         if scored is not None and scored[0] is scorer:
             return scored[1]
@@ -463,9 +464,10 @@ class Inputs:
             return scorer.combine(rows, self.keys[block])
 
         table = self._in_blocks(combine)
-        if self.large:
+        if self.large or len(self._blocks) == 1:
             table.flags.writeable = False
             self._scored = scorer, table
+        if self.large:
             for recipe in self.made(Averaged, Propagated, Regressed):  # as large, and read no more
                 self._made.pop(recipe, None)
         return table
@@ -481,6 +483,23 @@ def table_of(part: Part, probs: Array, keys: Keys) -> Array:
         case Beliefs(evidence):
             return with_certainty(probs.copy(), keys, evidence)
     raise TypeError(part)
+
+
+def _over_of(part: Part) -> Over | None:
+    """Whose rows a table is made of, if of neighbours."""
+    match part:
+        case Mean(over, _) | Propagated(over, _):
+            return over
+        case Regressed(k, _, _, search):
+            return Context(k, search)
+    return None
+
+
+def _has_evidence(part: Part) -> bool:
+    """Whether a table is made of probabilities with the labels of some nodes in their place."""
+    while isinstance(part, Mean):
+        part = part.of
+    return isinstance(part, Beliefs)
 
 
 def _score_of(recipe: object) -> Score | None:

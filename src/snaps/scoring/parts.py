@@ -136,23 +136,6 @@ class Averaged:
 Basis = Summary | Ridge | Averaged
 
 
-def over_of(part: Part) -> Over | None:
-    """Whose rows a table is made of, if of neighbours."""
-    match part:
-        case Mean(over, _) | Propagated(over, _):
-            return over
-        case Regressed(k, _, _, search):
-            return Context(k, search)
-    return None
-
-
-def evidence_of(part: Part) -> Evidence | None:
-    """The labels that a table is made with, if any."""
-    while isinstance(part, Mean):
-        part = part.of
-    return part.evidence if isinstance(part, Beliefs) else None
-
-
 def without_score(recipe: Any) -> Any:
     """A recipe with its score left out, for keys that name the score otherwise."""
     if isinstance(recipe, (Mean, Averaged)):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from snaps._checks import calm
+from snaps._runtime.memory import softmax
 from snaps._runtime.progress import stage
 from snaps.conformal.rank import enough
 from snaps.errors import SnapsError, warn
@@ -297,14 +298,12 @@ class FittedPooling:
     @calm
     def probabilities(self, rows: Mapping[str, Array]) -> Array:
         """The pooled probabilities."""
-        from scipy.special import softmax
-
         first = next(iter(rows.values()))
         mixed = np.zeros_like(first) + self.bias
         for name, weight in self.weights.items():
             if weight:
                 mixed += weight * self.shown(name, rows[name])
-        return softmax(mixed, axis=1)
+        return softmax(mixed)
 
     def combine(self, rows: Mapping[str, Array], keys: Keys) -> Array:
         """The basic score of the pooled probabilities."""
