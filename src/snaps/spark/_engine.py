@@ -310,8 +310,8 @@ class SparkInputs:
     def _candidates(self, over: Similar) -> Any:
         """The nodes that may be similar ones, the same as on one machine, sent to everyone."""
         if over not in self._broadcast:
-            columns, nobody = ("id", "probs", "features"), np.empty(0, np.uint64)
-            table = self._smallest(self._count(over), 0, CANDIDATE_STREAM, columns, nobody)
+            columns, none = ("id", "probs", "features"), np.empty(0, np.uint64)
+            table = self._smallest(self._count(over), 0, CANDIDATE_STREAM, columns, none)
             width = self._width
             if width < 0:
                 width = 1 + (self._first(F.max(F.array_max("features.indices"))) or 0)
