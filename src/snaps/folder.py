@@ -277,7 +277,11 @@ def write_folder(
     if label is not None:
         nodes["label"] = label
     if roles is not None:
-        nodes["role"] = _role_column(roles, n)
+        roles = check_ids(roles, "'roles'", unique=False)
+        if len(roles) != n:
+            raise SnapsError(f"'roles' must have one entry a node ({n}), got {len(roles)}")
+        _check_roles(roles, "'roles'")
+        nodes["role"] = pa.array(roles, mask=roles == "")
     if isinstance(graph.features, np.ndarray):
         nodes["features"] = list_array(graph.features)
     coo = (graph.adjacency if graph.directed else sp.triu(graph.adjacency)).tocoo()
@@ -355,19 +359,10 @@ def _label_column(
     return names, pa.array(known[codes], mask=codes < 0)
 
 
-def _role_column(roles: Any, num_nodes: int) -> Any:
-    names = check_ids(roles, "'roles'", unique=False)
-    if len(names) != num_nodes:
-        raise SnapsError(f"'roles' must have one entry a node ({num_nodes}), got {len(names)}")
-    _check_roles(names, "'roles'")
-    return pa.array(names, mask=names == "")
-
-
 def _labels(nodes: Columns, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Labels as integers or strings, and where there is none."""
-    if "label" not in nodes:
-        return np.zeros(num_nodes, np.int64), np.ones(num_nodes, bool)
-    return label_values(nodes.read(["label"], nulls=True)[0], nodes.title("label"))
+    (column,) = nodes.read(["label"], nulls=True) if "label" in nodes else (pa.nulls(num_nodes),)
+    return label_values(column, nodes.title("label"))
 
 
 def label_values(column: Any, title: str) -> tuple[np.ndarray, np.ndarray]:

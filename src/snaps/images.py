@@ -38,16 +38,7 @@ from snaps.scoring.mixing import ETA_GRID, Mixing
 from snaps.scoring.parts import Similar
 from snaps.similarity import similarity_graph
 
-__all__ = [
-    "ETA",
-    "EmbeddedSNAPS",
-    "K",
-    "Outputs",
-    "join",
-    "load",
-    "neighbours",
-    "temperature",
-]
+__all__ = ["ETA", "EmbeddedSNAPS", "K", "Outputs", "join", "load", "neighbours", "temperature"]
 
 K, ETA = 5, 0.5  # the paper's
 _COLDEST, _HOTTEST = 0.01, 100.0  # temperatures
@@ -219,8 +210,7 @@ class EmbeddedSNAPS(Estimator):
         return self._calibrate(
             items, probs, labels, nodes, similarity=similarity, logits=logits, classes=classes,
             tune_nodes=tune_nodes, known_nodes=known_nodes, groups=groups, reference=reference,
-            group_floor=group_floor,
-            missing_labels=missing_labels, chances=chances,
+            group_floor=group_floor, missing_labels=missing_labels, chances=chances,
         )  # fmt: skip
 
     def recalibrate(

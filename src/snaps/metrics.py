@@ -31,8 +31,8 @@ def _sizes(sets: PredictionSets) -> np.ndarray:
     return sets.sizes
 
 
-def _own(sets: PredictionSets, labels: Any) -> np.ndarray:
-    """The label of each set's node, as a column of the sets' mask."""
+def _hits(sets: PredictionSets, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each set holds its node's label; and the labels, as columns of the sets' mask."""
     _sizes(sets)
     values, rows = of_sets(labels, sets.ids, sets.nodes, "labels")
     codes, _ = encode_labels(
@@ -42,13 +42,7 @@ def _own(sets: PredictionSets, labels: Any) -> np.ndarray:
         classes=sets.classes,
     )
     check_known(codes, rows, "labels")
-    return codes[rows]
-
-
-def _hits(sets: PredictionSets, labels: Any) -> np.ndarray:
-    """Whether each set holds its node's label."""
-    own = _own(sets, labels)
-    return sets.mask[np.arange(len(sets)), own]
+    return sets.mask[np.arange(len(sets)), codes[rows]], codes[rows]
 
 
 def coverage(sets: PredictionSets, labels: Any) -> float:
@@ -61,7 +55,7 @@ def coverage(sets: PredictionSets, labels: Any) -> float:
     >>> coverage(sets, labels)
     0.75
     """
-    return float(_hits(sets, labels).mean())
+    return float(_hits(sets, labels)[0].mean())
 
 
 def size(sets: PredictionSets, labels: Any = None) -> float:
@@ -111,14 +105,11 @@ def singleton_hit(sets: PredictionSets, labels: Any) -> float:
     >>> singleton_hit(sets, labels)
     0.5
     """
-    return float((_hits(sets, labels) & (sets.sizes == 1)).mean())
+    return float((_hits(sets, labels)[0] & (sets.sizes == 1)).mean())
 
 
 def sscv(
-    sets: PredictionSets,
-    labels: Any,
-    alpha: float,
-    strata: Sequence[tuple[float, float]] = STRATA,
+    sets: PredictionSets, labels: Any, alpha: float, strata: Sequence[tuple[float, float]] = STRATA
 ) -> float:
     """Size-stratified coverage violation: the worst gap to 1 - alpha over set sizes.
 
@@ -139,7 +130,7 @@ def sscv(
     >>> round(sscv(sets, labels, alpha=0.1), 2)
     0.23
     """
-    hits, sizes = _hits(sets, labels), sets.sizes
+    hits, sizes = _hits(sets, labels)[0], sets.sizes
     target = 1 - float(check_alpha(alpha))
     try:
         within = [(sizes >= low) & (sizes <= high) for low, high in strata]
@@ -161,8 +152,7 @@ def class_coverage(sets: PredictionSets, labels: Any) -> np.ndarray:
     >>> class_coverage(sets, labels)
     array([0.5, 1. ])
     """
-    own = _own(sets, labels)
-    hits = sets.mask[np.arange(len(sets)), own]
+    hits, own = _hits(sets, labels)
     count = np.bincount(own, minlength=sets.mask.shape[1])
     hit = np.bincount(own, weights=hits, minlength=sets.mask.shape[1])
     return np.divide(hit, count, out=np.full(len(count), np.nan), where=count > 0)
@@ -203,7 +193,7 @@ def group_coverage(sets: PredictionSets, labels: Any, groups: Any) -> dict[Hasha
     >>> group_coverage(sets, [0, 0, 1], ["north", "south", "north"])
     {'north': 1.0, 'south': 0.0}
     """
-    hits = _hits(sets, labels)
+    hits, _ = _hits(sets, labels)
     values, rows = of_sets(groups, sets.ids, sets.nodes, "groups")
     listed = check_groups(values, sets.num_nodes if rows is sets.nodes else len(rows))
     of_group: dict[Hashable, list[int]] = {}

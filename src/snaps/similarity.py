@@ -32,6 +32,7 @@ from snaps._runtime.threads import blocks, in_blocks
 from snaps.errors import SnapsError
 
 Table = Any  # ndarray or csr_array
+Lists = tuple[np.ndarray, ...]  # see `no_neighbours` in search/sparse.py
 
 # Measured: one step through an inverted index takes as long as this many multiplications of a
 # dense product.
@@ -149,7 +150,9 @@ def similarity_graph(
     table, squares, search = prepare(table)
     rank, lists = ranks(keys), no_neighbours(n, k)
     allowed = _without_twins(allowed, table, rank, k)
-    if _pick(method, candidates, table) == "approximate" and recall < 1:
+    if method == "auto" and candidates is None and min(_costs(table)) > EXACT_COST:
+        method = "approximate"
+    if method == "approximate" and recall < 1:
         from snaps.search.approximate import search_cells
 
         words = hashes(seed, node_keys(keys), CELL_STREAM)
@@ -200,14 +203,6 @@ def ranks(keys: np.ndarray) -> np.ndarray:
     rank = np.empty(len(keys), np.int64)
     rank[np.argsort(keys)] = np.arange(len(keys))
     return rank
-
-
-def _pick(method: str, candidates: Any, table: Table) -> str:
-    """How to search, by the work that an exact search would be."""
-    if method != "auto":
-        return method
-    small = candidates is not None or min(_costs(table)) <= EXACT_COST
-    return "exact" if small else "approximate"
 
 
 def _without_twins(candidates: np.ndarray, table: Table, rank: np.ndarray, k: int) -> np.ndarray:
@@ -268,10 +263,7 @@ def _costs(table: Table) -> tuple[float, float]:
 
 
 def assemble(
-    lists: tuple[np.ndarray, ...],
-    rows: np.ndarray | None = None,
-    method: str = "exact",
-    recall: float = 1.0,
+    lists: Lists, rows: np.ndarray | None = None, method: str = "exact", recall: float = 1.0
 ) -> SimilarityGraph:
     """The lists, or those of some rows, as a matrix in the memory of the lists."""
     from snaps.search.sparse import close_gaps
@@ -290,15 +282,9 @@ def assemble(
 
 
 def _search_sparse(
-    table: sp.csr_array,
-    rows: np.ndarray,
-    candidates: np.ndarray,
-    waiting: np.ndarray,
-    squares: np.ndarray,
-    rank: np.ndarray,
-    neighbours: tuple[np.ndarray, ...],
-    advance: Callable[[int], None],
-) -> None:
+    table: sp.csr_array, rows: np.ndarray, candidates: np.ndarray, waiting: np.ndarray,
+    squares: np.ndarray, rank: np.ndarray, neighbours: Lists, advance: Callable[[int], None],
+) -> None:  # fmt: skip
     """Compare rows with candidates by an inverted index of these, a block of them at a time.
 
     Rows find their neighbours among the candidates, and candidates that are `waiting` theirs
@@ -313,7 +299,7 @@ def _search_sparse(
     for block in blocks(candidates, min(width, (WIDE if short else 1) * SPARSE_ROWS)):
         index = _inverted(table if np.array_equal(block, np.arange(n)) else table[block])
         scales = 1 / np.sqrt(np.where(squares[block] > 0, squares[block], np.inf))
-        wanted = _limits(block, waiting, *neighbours)
+        wanted = _limits(block, waiting, neighbours)
         common = (*arrays, index, block, scales, wanted, squares, rank, *neighbours)
 
         def search(share: np.ndarray, common: tuple[Any, ...] = common) -> None:
@@ -337,15 +323,9 @@ def _inverted(table: sp.csr_array) -> tuple[np.ndarray, ...]:
 
 
 def _search_dense(
-    table: Table,
-    rows: np.ndarray,
-    candidates: np.ndarray,
-    waiting: np.ndarray,
-    squares: np.ndarray,
-    rank: np.ndarray,
-    neighbours: tuple[np.ndarray, ...],
-    advance: Callable[[int], None],
-) -> None:
+    table: Table, rows: np.ndarray, candidates: np.ndarray, waiting: np.ndarray,
+    squares: np.ndarray, rank: np.ndarray, neighbours: Lists, advance: Callable[[int], None],
+) -> None:  # fmt: skip
     """The same by products of blocks of unit rows in float32."""
     from snaps._kernels.matrices import csr_parts
     from snaps.search.small import MOST_NODES, ROWS, search_small
@@ -361,7 +341,7 @@ def _search_dense(
     for block in blocks(candidates, width):
         place[block] = np.arange(len(block))
         right = unit_rows(block, *arrays, norms, d)
-        wanted = _limits(block, waiting, *neighbours)
+        wanted = _limits(block, waiting, neighbours)
 
         def search(
             share: np.ndarray, others: tuple[Any, ...] = (block, right), wanted: Any = wanted
@@ -385,14 +365,9 @@ def _search_dense(
         place[block] = -1
 
 
-def _limits(
-    block: np.ndarray,
-    waiting: np.ndarray,
-    sims: np.ndarray,
-    nodes: np.ndarray,
-    counts: np.ndarray,
-) -> np.ndarray | None:
+def _limits(block: np.ndarray, waiting: np.ndarray, lists: Lists) -> np.ndarray | None:
     """The cosines that waiting candidates would be taken for; None if none of them waits."""
+    sims, _, counts = lists
     if not waiting[block].any():
         return None
     last = np.where(counts[block] == sims.shape[1], sims[block, -1], 0.0)

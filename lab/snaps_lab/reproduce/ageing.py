@@ -62,17 +62,11 @@ JANUARY_1990 = 1990 * 12
 
 @dataclass(frozen=True)
 class Timeline:
-    """Dates of a graph's nodes, cut into stages (a graph each) and periods (a coverage each).
-
-    Attributes
-    ----------
-    ends : the last date of each stage, the past first
-    step : dates a period; 0 for a period a stage
-    """
+    """Dates of a graph's nodes, cut into stages (a graph each) and periods (a coverage each)."""
 
     model: str
-    ends: tuple[int, ...]
-    step: int = 0
+    ends: tuple[int, ...]  # the last date of each stage, the past first
+    step: int = 0  # dates a period; 0 for a period a stage
 
     def periods(self, stage: int) -> list[tuple[int, int]]:
         """First and last date of each period of a stage; the past is one."""
@@ -111,9 +105,8 @@ def _shown(dataset: str, first: int, last: int) -> str:
 
 @lru_cache(maxsize=2)
 def _dates(dataset: str, data_dir: Path | None) -> np.ndarray:
-    if dataset == "pubmed":
-        return side_table(YEARS, data_dir, "year")["year"].astype(int)
-    return side_table(dataset, data_dir, "month")["month"].astype(int)
+    file, unit = (YEARS, "year") if dataset == "pubmed" else (dataset, "month")
+    return side_table(file, data_dir, unit)[unit].astype(int)
 
 
 def _clock(dataset: str, shuffle: int | None, setting: Setting) -> np.ndarray:
@@ -140,9 +133,8 @@ def _neighbours(dataset: str, graph: Graph, mark: Any, setting: Setting) -> tupl
         cell = f"{dataset}-grown-{graph.num_nodes}-{fingerprint(runner.VERSION, mark, runner.K)}"
         arrays = setting.store.read_arrays(kind, cell)
         if arrays is None:
-            what = graph.features
-            if kind == "context":
-                what = context_features(graph.adjacency, table)
+            context = kind == "context"
+            what = context_features(graph.adjacency, table) if context else graph.features
             near = similarity_graph(what, runner.K, ids=graph.keys)
             arrays = {"data": near.data, "indices": near.indices, "indptr": near.indptr}
             setting.store.write_arrays(kind, cell, arrays)
@@ -176,10 +168,7 @@ def _draw_past(dates: np.ndarray, labels: np.ndarray, end: int, seed: int, draw:
 def _classifier(
     model: str, graph: Graph, labels: np.ndarray, past: Past, seed: int
 ) -> Callable[[Graph], np.ndarray]:
-    """What gives the logits of any later graph: a GCN of the past, or a linear model fitted again.
-
-    Both learn from the labels of the past alone.
-    """
+    """What gives the logits of any later graph, learnt from the labels of the past alone."""
     num_classes = int(labels.max()) + 1
     if model == "linear":
         known = np.concatenate([past.train, past.valid])
@@ -249,12 +238,9 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
                 now = inputs.score(fitted)
                 true = _true(now[pool], roles.calib.labels)
                 before = now if not stage else inputs.score(first[key][0])
-                ways = {
-                    "kept": (before, first[key][1]),
-                    "old labels": (now, _thresholds(true[drawn], level)),
-                }
-                degrees = np.diff(graph.adjacency.indptr)
-                columns = node_columns(inputs.probs, now, degrees)
+                again = _thresholds(true[drawn], level)
+                ways = {"kept": (before, first[key][1]), "old labels": (now, again)}
+                columns = node_columns(inputs.probs, now, np.diff(graph.adjacency.indptr))
                 for one, two in timeline.periods(stage):
                     when = dates[graph.ids]
                     nodes = np.flatnonzero((when >= one) & (when <= two)) if stage else pool
@@ -269,9 +255,7 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
                         "period": _shown(dataset, one, two),
                         "stage": stage,
                         "nodes": len(nodes),
-                        "accuracy": float(
-                            (inputs.probs[nodes].argmax(1) == labels[graph.ids[nodes]]).mean()
-                        ),
+                        "accuracy": float((inputs.probs[nodes].argmax(1) == truth).mean()),
                         "noticed": [
                             not compare(columns, pool[each], nodes, graph.keys, seed).alike
                             for each in drawn[:checks]
@@ -337,13 +321,9 @@ def _covered(
 
 
 def _fresh(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    keys: np.ndarray,
-    level: Fraction,
-    seed: int,
+    scores: np.ndarray, labels: np.ndarray, keys: np.ndarray, level: Fraction, seed: int,
     setting: Setting,
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Calibrated on random nodes of the period, and looked at on the others."""
     count = min(CALIBRATION, len(labels) // 2)
     drawn = draw_splits(seed, keys, count, setting.splits)
@@ -352,10 +332,6 @@ def _fresh(
 
 
 # --- The table -----------------------------------------------------------------------------------
-
-
-def _piece(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> None:
-    _cell(dataset, draw, shuffle, setting)
 
 
 def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:
@@ -368,15 +344,14 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
         shuffles = range(min(setting.draws, SHUFFLES[dataset]))
         pieces += [(dataset, shuffle, shuffle) for shuffle in shuffles]
     with track(f"{name}: draws", len(pieces)) as advance:
-        runner.in_processes(_piece, pieces, setting, advance)
+        runner.in_processes(_cell, pieces, setting, advance)
     rows = []
     for dataset in names:
         for shuffled in (False, True):
             mine = [p for p in pieces if p[0] == dataset and (p[2] is not None) == shuffled]
             cells = [_cell(*piece, setting) for piece in mine]
             if cells:
-                order = "shuffled" if shuffled else "as it was"
-                about = {"dataset": dataset, "order": order}
+                about = {"dataset": dataset, "order": "shuffled" if shuffled else "as it was"}
                 rows += [about | row for row in _over_draws(cells)]
     return {
         "table": name,
@@ -465,11 +440,8 @@ def remarks(result: Result) -> list[str]:
 
 
 def _reading(result: Result, dataset: str, order: str) -> list[str]:
-    later = [
-        row
-        for row in result["rows"]
-        if (row["dataset"], row["order"]) == (dataset, order) and row["stage"]
-    ]
+    mine = [row for row in result["rows"] if (row["dataset"], row["order"]) == (dataset, order)]
+    later = [row for row in mine if row["stage"]]
     if not later:
         return []
     spans = []
@@ -498,32 +470,20 @@ def draw(result: Result) -> Any:
         for axis, method in zip(line, METHODS, strict=True):
             if axis is not line[0]:
                 axis.sharey(line[0])
-            mine = [
-                row
-                for row in result["rows"]
-                if (row["dataset"], row["order"], row["method"], row["alpha"])
-                == (dataset, "as it was", method, ALPHAS[1])
-            ]
+            about = {"dataset": dataset, "order": "as it was", "method": method, "alpha": ALPHAS[1]}
+            mine = [row for row in result["rows"] if about.items() <= row.items()]
             periods = list(dict.fromkeys(row["period"] for row in mine))
             for place, way in enumerate(WAYS):
                 some = {row["period"]: row for row in mine if row["way"] == way}
                 heights = [some[period]["coverage"] for period in periods]
                 axis.plot(range(len(periods)), heights, label=way, **drawing.style(place))
-            alarmed = [
-                at
-                for at, period in enumerate(periods)
-                if any(r["noticed"] > r["checks"] / 2 for r in mine if r["period"] == period)
-            ]
-            watched = [
-                at
-                for at, period in enumerate(periods)
-                if any(r["alarmed"] > r["watches"] / 2 for r in mine if r["period"] == period)
-            ]
             lowest = min(row["coverage"] for row in result["rows"] if row["dataset"] == dataset)
-            for when, below, mark, word in (
-                (alarmed, 0.02, "x", "noticed without labels"),
-                (watched, 0.04, "^", "alarm of watch"),
+            for count, of, below, mark, word in (
+                ("noticed", "checks", 0.02, "x", "noticed without labels"),
+                ("alarmed", "watches", 0.04, "^", "alarm of watch"),
             ):
+                most = {row["period"] for row in mine if row[count] > row[of] / 2}
+                when = [at for at, period in enumerate(periods) if period in most]
                 heights = [lowest - below] * len(when)
                 axis.plot(when, heights, mark, color=drawing.GREY, label=word)
             axis.axhline(1 - ALPHAS[1], color=drawing.GREY, linewidth=0.9)

@@ -117,17 +117,13 @@ def _cell(model: str, draw: int, setting: Setting) -> dict[str, Any]:
     return runner.kept(name, (*depends, *runner.settled(setting)), setting, make)
 
 
-def _piece(model: str, draw: int, setting: Setting) -> None:
-    _cell(model, draw, setting)
-
-
 def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:
     """The quick models first: an interrupted run has finished theirs."""
     draws = range(min(setting.draws, MOST_DRAWS))
     pieces = [(model, draw) for model in MODELS for draw in draws]
     runner.similarity(DATASET, setting), runner.context(DATASET, setting)
     with track(f"{name}: training and prediction sets", len(pieces)) as advance:
-        runner.in_processes(_piece, pieces, setting, advance)
+        runner.in_processes(_cell, pieces, setting, advance)
     rows, costs = [], []
     for model in MODELS:
         cells = [_cell(model, draw, setting) for draw in draws]

@@ -132,6 +132,17 @@ def over_draws(cells: list[dict[str, Any]], alpha: float, setting: Setting) -> d
     return row | against_law(row["coverage"], n, m, alpha, setting.splits * len(cells))
 
 
+def in_draws(
+    name: str, cell: Callable[[str, int, Setting], Any], graphs: list[str], setting: Setting,
+    track: Track,
+) -> dict[str, list[Any]]:  # fmt: skip
+    """The cell of each draw of each graph; what is not on disk is computed by several processes."""
+    pieces = [(graph, draw) for graph in graphs for draw in range(setting.draws)]
+    with track(f"{name}: training and prediction sets", len(pieces)) as advance:
+        runner.in_processes(cell, pieces, setting, advance)
+    return {g: [cell(g, draw, setting) for draw in range(setting.draws)] for g in graphs}
+
+
 def by_dataset(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """The rows of each dataset, in order."""
     out: dict[str, list[dict[str, Any]]] = {}

@@ -153,22 +153,15 @@ def _cell(dataset: str, draw: int, setting: Setting) -> dict[str, Any]:
     return runner.kept(f"{dataset}-{MODEL}-decisions-{draw}", depends, setting, make)
 
 
-def _piece(dataset: str, draw: int, setting: Setting) -> None:
-    _cell(dataset, draw, setting)
-
-
 # -- all draws ------------------------------------------------------------------------------------
 
 
 def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:
     """Compute the cells that are not on disk, then compare."""
     graphs, skipped = common.present(datasets, common.SEVEN, setting)
-    pieces = [(graph, draw) for draw in range(setting.draws) for graph in graphs]
     for graph in graphs:  # once, and not by several processes
         runner.similarity(graph, setting), runner.context(graph, setting)
-    with track(f"{name}: training and prediction sets", len(pieces)) as advance:
-        runner.in_processes(_piece, pieces, setting, advance)
-    cells = {g: [_cell(g, draw, setting) for draw in range(setting.draws)] for g in graphs}
+    cells = common.in_draws(name, _cell, graphs, setting, track)
     rows = [
         row
         for alpha in ALPHAS

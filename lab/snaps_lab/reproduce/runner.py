@@ -203,7 +203,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def in_processes(
-    work: Callable[..., None],
+    work: Callable[..., Any],
     pieces: Sequence[tuple[Any, ...]],
     setting: Setting,
     tell: Advance,

@@ -34,35 +34,32 @@ def _cell(dataset: str, draw: int, setting: Setting) -> dict[str, Any]:
     """Means over the splits of one trained model, by variant and level."""
 
     def make() -> dict[str, Any]:
-        inputs, known = prepare(dataset, MODEL, draw, setting)
-        data, seed = runner.dataset(dataset, setting), runner.draw_seed(setting, draw)
-        nodes = draw_nodes(data, setting.seed, draw)
-        roles = Roles.read(
-            data.graph, data.num_classes, data.labels, nodes.pool, name="pool",
-            tune_nodes=nodes.valid, known_nodes=nodes.train,
-        )  # fmt: skip
-        # Nodes that are said to be drawn like the others are not corrected.
-        drawn = replace(roles, tuning=replace(roles.tuning, drawn=True))
-        plan = Plan(budget(data, "main", len(nodes.pool)), setting.splits, seed)
-        levels = [check_alpha(alpha) for alpha in ALPHAS]
-        out = {}
-        for name, given in {PLAIN: drawn, CORRECTED: roles, KNOWN: known}.items():
-            method = method_of(Pooled(ALPHAS[0], seed=seed))
-            found = split_method(method, inputs, given, plan, levels)
-            out[name] = {
-                f"{alpha:g}": means(each) for alpha, each in zip(ALPHAS, found, strict=True)
-            }
-        return out
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SnapsWarning)  # of nodes that are unlike the others
+            return _draw(dataset, draw, setting)
 
     depends = (runner.mark(dataset, setting, MODEL, draw), "shares", *runner.settled(setting))
     return runner.kept(f"{dataset}-{MODEL}-shares-{draw}", depends, setting, make)
 
 
-def _piece(dataset: str, draw: int, setting: Setting) -> None:
-    """A cell, with the training that it needs; runs in a process of its own."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SnapsWarning)  # of nodes that are unlike the others
-        _cell(dataset, draw, setting)
+def _draw(dataset: str, draw: int, setting: Setting) -> dict[str, Any]:
+    inputs, known = prepare(dataset, MODEL, draw, setting)
+    data, seed = runner.dataset(dataset, setting), runner.draw_seed(setting, draw)
+    nodes = draw_nodes(data, setting.seed, draw)
+    roles = Roles.read(
+        data.graph, data.num_classes, data.labels, nodes.pool, name="pool",
+        tune_nodes=nodes.valid, known_nodes=nodes.train,
+    )  # fmt: skip
+    # Nodes that are said to be drawn like the others are not corrected.
+    drawn = replace(roles, tuning=replace(roles.tuning, drawn=True))
+    plan = Plan(budget(data, "main", len(nodes.pool)), setting.splits, seed)
+    levels = [check_alpha(alpha) for alpha in ALPHAS]
+    out = {}
+    for name, given in {PLAIN: drawn, CORRECTED: roles, KNOWN: known}.items():
+        method = method_of(Pooled(ALPHAS[0], seed=seed))
+        found = split_method(method, inputs, given, plan, levels)
+        out[name] = {f"{alpha:g}": means(each) for alpha, each in zip(ALPHAS, found, strict=True)}
+    return out
 
 
 def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:
@@ -70,12 +67,8 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
     graphs, skipped = common.present(datasets, DESIGNED_ON, setting)
     for graph in graphs:  # once, and not by several processes
         runner.similarity(graph, setting), runner.context(graph, setting)
-    pieces = [(graph, draw) for graph in graphs for draw in range(setting.draws)]
-    with track(f"{name}: training and prediction sets", len(pieces)) as advance:
-        runner.in_processes(_piece, pieces, setting, advance)
     rows = []
-    for graph in graphs:
-        cells = [_cell(graph, draw, setting) for draw in range(setting.draws)]
+    for graph, cells in common.in_draws(name, _cell, graphs, setting, track).items():
         for alpha in ALPHAS:
             base = np.array([cell[PLAIN][f"{alpha:g}"]["size"] for cell in cells])
             for variant in (PLAIN, CORRECTED, KNOWN):

@@ -197,22 +197,13 @@ def _sets(
         yield mask, mask[np.arange(len(test)), labels[test]]
 
 
-def _piece(dataset: str, draw: int, setting: Setting) -> None:
-    """A cell, with the training that it needs; runs in a process of its own."""
-    _cell(dataset, draw, setting)
-
-
 def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:
     """Compute the cells that are not on disk, then compare the rules."""
     graphs, skipped = common.present(datasets, GRAPHS, setting)
-    pieces = [(graph, draw) for graph in graphs for draw in range(setting.draws)]
     for graph in graphs:  # once, and not by several processes
         runner.context(graph, setting)
-    with track(f"{name}: training and prediction sets", len(pieces)) as advance:
-        runner.in_processes(_piece, pieces, setting, advance)
     rows = []
-    for graph in graphs:
-        cells = [_cell(graph, draw, setting) for draw in range(setting.draws)]
+    for graph, cells in common.in_draws(name, _cell, graphs, setting, track).items():
         for method in METHODS:
             for alpha in ALPHAS:
                 mine = [_averaged(cell[method][f"{alpha:g}"]) for cell in cells]

@@ -71,7 +71,11 @@ class Source:
     def learn(self, sample: np.ndarray) -> None:
         """Find the singular vectors, from some rows."""
         if self.wide:
-            self._basis = _singular_vectors(self._matrix(sample))
+            ptr, cols, vals, _ = self.table
+            nodes = sample[np.argsort(self.rank[sample])]  # in the order of the ids
+            shape = len(ptr) - 1, self.width
+            rows = sp.csr_array((vals, cols.view(np.int32), ptr), shape=shape)[nodes]
+            self._basis = _singular_vectors(sp.diags_array(1 / self._norms[nodes]) @ rows)
 
     def unit(self, nodes: np.ndarray) -> np.ndarray:
         """Rows divided by their norms, in float32."""
@@ -82,14 +86,6 @@ class Source:
         if self.wide:
             return rounded(project(nodes, *self.table[:3], self._norms, self._basis))
         return rounded(self.unit(nodes))
-
-    def _matrix(self, nodes: np.ndarray) -> sp.csr_array:
-        """Sparse unit rows, in the order of the ids."""
-        ptr, cols, vals, _ = self.table
-        nodes = nodes[np.argsort(self.rank[nodes])]
-        shape = len(ptr) - 1, self.width
-        rows = sp.csr_array((vals, cols.view(np.int32), ptr), shape=shape)[nodes]
-        return sp.diags_array(1 / self._norms[nodes]) @ rows
 
 
 def _singular_vectors(rows: sp.csr_array) -> np.ndarray:
@@ -117,17 +113,9 @@ class Cells:
 
 
 def search_cells(
-    table: Any,
-    rows: np.ndarray,
-    near: np.ndarray,
-    squares: np.ndarray,
-    rank: np.ndarray,
-    words: np.ndarray,
-    recall: float,
-    exact: Callable[..., None],
-    found: Found,
-    advance: Advance,
-) -> float | None:
+    table: Any, rows: np.ndarray, near: np.ndarray, squares: np.ndarray, rank: np.ndarray,
+    words: np.ndarray, recall: float, exact: Callable[..., None], found: Found, advance: Advance,
+) -> float | None:  # fmt: skip
     """Fill `found` with approximate neighbours of the rows; the recall measured on a sample.
 
     None, and nothing filled, if the exact search would be as fast. `words` are the nodes' hashes.
@@ -285,12 +273,7 @@ def _recall(sample: np.ndarray, truth: Found, tried: Found) -> float:
 
 
 def _search(
-    source: Source,
-    cells: Cells,
-    rows: np.ndarray,
-    reach: Reach,
-    found: Found,
-    advance: Advance,
+    source: Source, cells: Cells, rows: np.ndarray, reach: Reach, found: Found, advance: Advance
 ) -> None:
     """Find the rows' neighbours, a block of rows from the same cells at a time."""
     rows = rows[np.argsort(cells.home[rows], kind="stable")]

@@ -17,16 +17,9 @@ MOST_EACH = 16  # times k: candidates per row that are compared exactly
 
 
 def search_small(
-    rows: np.ndarray,
-    left: np.ndarray,
-    near: np.ndarray,
-    right: np.ndarray,
-    itself: np.ndarray,
-    table: np.ndarray,
-    squares: np.ndarray,
-    rank: np.ndarray,
-    found: tuple[np.ndarray, ...],
-) -> bool:
+    rows: np.ndarray, left: np.ndarray, near: np.ndarray, right: np.ndarray, itself: np.ndarray,
+    table: np.ndarray, squares: np.ndarray, rank: np.ndarray, found: tuple[np.ndarray, ...],
+) -> bool:  # fmt: skip
     """Fill the lists of some rows with their best among all candidates.
 
     `left` and `right` are the unit rows; `itself` says where a row is a candidate, or -1. Return

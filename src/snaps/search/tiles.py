@@ -14,9 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from snaps._kernels.compiling import helper, loop
-from snaps.search.sparse import lower_bound, no_offers, settle, takers
+from snaps.search.sparse import UNIT, lower_bound, no_offers, settle, takers
 
-UNIT = 2.0**-24  # what rounding to float32 changes, at most and relatively
 WIDTH, CHUNK = 640, np.uint64(64)  # candidates per tile, and per look
 DOUBLES = 64  # rows of a tile in float64, which also is to stay in the cache
 ROOM = 96  # of a list, besides k

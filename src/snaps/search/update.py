@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import calm
+from snaps._runtime.randomness import locate_keys
 from snaps.similarity import assemble, check_k, prepare, ranks
 
 Table = Any  # ndarray or csr_array
@@ -18,13 +19,9 @@ Table = Any  # ndarray or csr_array
 
 @calm
 def extend(
-    old: sp.csr_array,
-    old_features: Table,
-    old_keys: np.ndarray,
-    features: Table,
-    keys: np.ndarray,
-    k: int,
-) -> sp.csr_array:
+    old: sp.csr_array, old_features: Table, old_keys: np.ndarray, features: Table,
+    keys: np.ndarray, k: int,
+) -> sp.csr_array:  # fmt: skip
     """Update a similarity graph: the bits of `similarity_graph(features, k, ids=keys)`, sooner.
 
     Nodes may have come, gone, moved, or changed their features. Those that came or changed are
@@ -32,17 +29,9 @@ def extend(
     All others are compared with those that came or changed. The more nodes are compared with
     all, the closer the time comes to that of `similarity_graph`, without exceeding it by much.
 
-    Parameters
-    ----------
-    old : csr_array
-        What `similarity_graph(old_features, k, ids=old_keys)` returned, with the same `k`.
-    old_features, features : ndarray or csr_array, as `check_features` returns them
-    old_keys, keys : uint64 (n,)
-        Say who is who; unique.
-    k : int
+    `old` is what `similarity_graph(old_features, k, ids=old_keys)` returned, with the same `k`;
+    features are as `check_features` returns them, and keys are unique.
 
-    Examples
-    --------
     >>> from snaps.similarity import similarity_graph
     >>> x, keys = np.array([[1.0, 0], [3, 4], [0, 2]]), np.array([7, 8, 9], np.uint64)
     >>> before = similarity_graph(x[:2], k=1, ids=keys[:2])
@@ -80,9 +69,8 @@ def _unchanged(
     same_kind = sp.issparse(old_features) == sp.issparse(features)
     if not same_kind or old_features.shape[1] != features.shape[1]:
         return np.full(len(keys), -1)
-    order = np.argsort(old_keys)
-    after = np.searchsorted(old_keys, keys, sorter=order)
-    source = order[np.minimum(after, len(order) - 1)]
-    source[old_keys[source] != keys] = -1
+    source = np.full(len(keys), -1)
+    place, stayed = locate_keys(old_keys, keys)
+    source[stayed] = place
     source[~same_rows(csr_parts(old_features), csr_parts(features), source)] = -1
     return source

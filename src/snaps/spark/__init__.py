@@ -188,9 +188,8 @@ def predict_sets(
     >>> found = snaps.spark.predict_sets(spark, nodes, edges, method)  # doctest: +SKIP
     """
     require("pyspark", "spark")
-    from snaps.spark._checked import check_fits
     from snaps.spark._columns import read_tables
-    from snaps.spark._engine import SparkInputs
+    from snaps.spark._engine import SparkInputs, check_fits
 
     if not has(spark, "sparkContext"):
         raise SnapsError(
@@ -229,7 +228,8 @@ def predict_sets(
         check_fits([own, *(Mean(each, own) for each in over)], inputs.num_classes)
     inputs.ask_for(np.concatenate([roles.calib.ids, roles.tuning.ids]))
     (fitted,) = scorer.fit(inputs, roles.tuning, roles.known, [alpha])
-    parts = _weighed(fitted)
+    # What weighs nothing is not made.
+    parts = {name: p for name, p in fitted.parts.items() if name == "own" or fitted.weights[name]}
     check_fits(parts.values(), inputs.num_classes)
     asks = [(part, roles.calib.keys) for part in parts.values()]
     rows = dict(zip(parts, inputs.rows(asks), strict=True))
@@ -241,11 +241,15 @@ def predict_sets(
         promise=method.promise,
     )  # fmt: skip
     level = level_for(method.level, roles.classes)
-    used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
-    sure = method.promise.confidence is not None
-    test, counts = _predicted(inputs, len(roles.known), count=sure)
+    asked, test, count = _predicted(inputs)
+    counts = None
+    if method.promise.confidence is not None:
+        counts = np.array([count if test else count - len(roles.known)])
     calibration.warn_few(level, roles.classes, (), counts)
-    sets = _sets(inputs, fitted, calibration.limits(level, counts)[0], roles.classes, used, test)
+    limits, used = calibration.limits(level, counts)[0], np.empty(0, np.uint64)
+    if not test:
+        used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
+    sets = _sets(inputs, fitted, parts, limits, roles.classes, used, asked)
     return Prediction(
         sets,
         calibration.threshold(level, counts),
@@ -298,10 +302,10 @@ def _with_roles(
         )
     labels = np.where(missing, unknown, labels)
     ids = ids_of(table.column("id"))
-    if not len(ids):
-        raise _none_calibrates(tables.titles[0])
-    graph = Graph(None, num_nodes=len(ids), ids=ids)
     node_roles = texts(table.column("role").combine_chunks(), tables.title("role"))
+    if "calib" not in node_roles:
+        raise SnapsError(f"{tables.title('role')} must mark calibration nodes 'calib', got none")
+    graph = Graph(None, num_nodes=len(ids), ids=ids)
     return Folder(graph, np.empty((len(ids), 0)), labels, names, node_roles)
 
 
@@ -362,13 +366,7 @@ def _calibrating(few: Folder, title: str) -> np.ndarray:
             f"{title} column 'label' must be given where the role is calib, "
             f"got null for id {plainly(few.graph.ids[bare[0]].item())}"
         )
-    if not calib.size:
-        raise _none_calibrates(title)
     return calib
-
-
-def _none_calibrates(title: str) -> SnapsError:
-    return SnapsError(f"{title} column 'role' must mark calibration nodes 'calib', got none")
 
 
 def _fitting(scorer: Pooling, has: frozenset[str]) -> Pooling:
@@ -383,60 +381,41 @@ def _fitting(scorer: Pooling, has: frozenset[str]) -> Pooling:
     return scorer
 
 
-def _weighed(fitted: FittedScorer) -> dict[str, Part]:
-    """The parts that weigh anything."""
-    return {
-        name: part for name, part in fitted.parts.items() if name == "own" or fitted.weights[name]
-    }
-
-
-def _predicted(inputs: Any, known: int, *, count: bool) -> tuple[bool, np.ndarray | None]:
-    """Whether nodes have role test; and how many nodes are predicted, if asked for."""
+def _predicted(inputs: Any) -> tuple[Any, bool, int]:
+    """The nodes to predict, whether by their role (test), and how many they are."""
     from pyspark.sql import functions as F
 
     role = F.coalesce(F.col("role"), F.lit(""))
     with inputs.tables.reading():
         test = inputs.nodes.where(role == "test").limit(1).count() > 0
-        if not count:
-            return test, None
-        asked = inputs.nodes.where(role == "test" if test else ~role.isin("calib", "tune"))
-        return test, np.array([asked.count() - (0 if test else known)])
+    asked, count = inputs.asked(role == "test" if test else ~role.isin("calib", "tune"))
+    return asked, test, count
 
 
 def _sets(
-    inputs: Any,
-    fitted: FittedScorer,
-    limits: np.ndarray,
-    classes: np.ndarray,
-    used: Keys,
-    test: bool,
-) -> Callable[[], Any]:
-    """Makes the sets of the nodes asked for: role test, else all that are not used otherwise."""
+    inputs: Any, fitted: FittedScorer, parts: dict[str, Part], limits: np.ndarray,
+    classes: np.ndarray, used: Keys, asked: Any,
+) -> Callable[[], Any]:  # fmt: skip
+    """Makes the sets of the nodes asked for, but those that are used otherwise."""
     import pyarrow as pa
-    from pyspark.sql import functions as F
 
     from snaps.io.writers import class_array, label_lists
     from snaps.spark._batches import keys_of
 
-    parts = _weighed(fitted)
-    role = F.coalesce(F.col("role"), F.lit(""))
     names = class_array(classes)
 
     def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
-        ids = nodes.column("id")
-        keys = keys_of(ids)
+        keys = keys_of(nodes.column("id"))
         scores = fitted.combine({name: rows[part] for name, part in parts.items()}, keys)
-        mask = scores <= limits
-        asked = np.ones(len(keys), bool) if test else ~np.isin(keys, used)
-        mask = mask[asked]
+        others = ~np.isin(keys, used)
+        mask = (scores <= limits)[others]
         columns = {
-            "id": pa.array(ids).filter(pa.array(asked)),
+            "id": pa.array(nodes.column("id")).filter(pa.array(others)),
             "labels": label_lists(mask, names),
             "size": pa.array(mask.sum(axis=1).astype(np.int32)),
         }
         yield pa.RecordBatch.from_pydict(columns)
 
-    asked = inputs.asked(role == "test" if test else ~role.isin("calib", "tune"))
     kind = {"int32": "int", "int64": "bigint"}.get(str(names.type), "string")
     schema = f"id {'string' if inputs.tables.text else 'long'}, labels array<{kind}>, size int"
     return lambda: inputs.all(list(parts.values()), finish, schema, asked)

@@ -1,4 +1,4 @@
-"""The tables of a graph: which columns they must have, and what must hold for every row."""
+"""The tables of a graph: the columns they must have, and what is checked once before any work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from snaps._checks import check_probs, plainly, shown
+from snaps._checks import check_probs, plainly, shown, warn_unfilled
 from snaps._checks.features import check_features
 from snaps._checks.named import PREFIX
 from snaps.errors import SnapsError
@@ -158,9 +158,95 @@ class _Table:
         self.check("features", sorts, rule)
 
 
+def check_edges(tables: Tables) -> tuple[int, bool]:
+    """How many edges there are, and whether any links two nodes."""
+    counts = tables.edges.select(
+        F.count("*").alias("all"), F.count("src").alias("src"), F.count("dst").alias("dst"),
+        F.count_if(F.col("src") != F.col("dst")).alias("apart"),
+    )  # fmt: skip
+    with tables.reading("src"):
+        counts = counts.first()
+    for name in ("src", "dst"):
+        if counts[name] < counts["all"]:
+            other = "dst" if name == "src" else "src"
+            with tables.reading(name):
+                row = tables.edges.where(F.col(name).isNull()).first()
+            at = "null too" if row[other] is None else plainly(row[other])
+            raise SnapsError(
+                f"{tables.title(name)} must not be null, got null where {other} is {at}"
+            )
+    return int(counts["all"]), bool(counts["apart"])
+
+
+def check_ends(tables: Tables, num_nodes: int) -> None:
+    """Refuse an edge to a node that is not there, whether or not its scores are needed."""
+    ids = tables.nodes.select("id")
+    ends = tables.edges.select(F.explode(F.array("src", "dst")).alias("id")).distinct()
+    with tables.reading():
+        (lost,) = ends.join(ids, "id", "left_anti").agg(F.min("id")).first()
+        if lost is None:
+            return
+        at_source = tables.edges.where(F.col("src") == lost).limit(1).count()
+        if tables.nodes.count() != num_nodes:
+            raise other_rows(tables.titles[0])
+    raise SnapsError(
+        f"{tables.title('src' if at_source else 'dst')} must name nodes of the graph, "
+        f"got {plainly(lost)}"
+    )
+
+
+def other_rows(title: str) -> SnapsError:
+    """A table that is not the same whenever it is read."""
+    return SnapsError(
+        f"{title} must give the same rows whenever it is read, got others the second time: "
+        "persist or write it first"
+    )
+
+
+def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
+    """The number of nodes, of classes and of features."""
+    title = tables.titles[0]
+    with tables.reading():
+        summary = (
+            tables.nodes.mapInArrow(checker(title, logits, tables.classes), CHECKED)
+            .agg(
+                F.min("problem").alias("problem"),
+                F.sum("zeros").alias("zeros"),
+                *[f(name).alias(f"{f.__name__}_{name}") for f in (F.min, F.max)
+                  for name in ("classes", "width")],
+            )
+            .first()
+        )  # fmt: skip
+    if summary["problem"]:
+        raise SnapsError(summary["problem"])
+    if summary["max_classes"] is None:
+        raise SnapsError(f"{title} must hold at least one node, got none")
+    for name, column in (("classes", "probs"), ("width", "features")):
+        low, high = summary[f"min_{name}"], summary[f"max_{name}"]
+        if low != high:
+            with tables.reading():
+                row = tables.nodes.where(F.size(column) == low).select("id").first()
+            raise SnapsError(
+                f"{tables.title(column)} must have lists of equal length ({high}), "
+                f"got {low} for id {plainly(row['id'])}"
+            )
+    with tables.reading():
+        again = tables.nodes.groupBy("id").count().where("count > 1").first()
+        count = tables.nodes.count()
+    if again is not None:
+        raise SnapsError(
+            f"{tables.title('id')} must be unique, got {plainly(again['id'])} twice or more"
+        )
+    if logits and summary["zeros"]:
+        unfilled = tables.nodes.where(F.forall("probs", lambda value: value == 0))
+        with tables.reading():
+            (first,) = unfilled.agg(F.min("id")).first()
+        warn_unfilled(summary["zeros"], count, "probs", f"for id {plainly(first)}")
+    return count, int(summary["max_classes"]), int(summary["max_width"])
+
+
 def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
     """Check every row: a partition's first problem, its lengths, and its rows of zeros."""
-    check_batch = _BatchCheck(title, logits, classes)
 
     def check(batches: Iterable[Any]) -> Iterator[Any]:
         problem: str | None = None
@@ -170,7 +256,7 @@ def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
             if not len(batch) or problem:
                 continue
             try:
-                batch_lengths = check_batch(batch)
+                batch_lengths = _check_batch(batch, title, logits, classes)
                 if lengths is not None and batch_lengths != lengths:
                     name = "probs" if batch_lengths[0] != lengths[0] else "features"
                     old, new = (pair[name == "features"] for pair in (lengths, batch_lengths))
@@ -183,12 +269,10 @@ def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
             except SnapsError as error:
                 problem = str(error)
         if problem or lengths:
-            classes, width = lengths or (None, None)
-            numbers = {"classes": classes, "width": width, "zeros": zeros}
-            columns = {name: pa.array([number], pa.int64()) for name, number in numbers.items()}
-            yield pa.RecordBatch.from_pydict(
-                {"problem": pa.array([problem], pa.string())} | columns
-            )
+            numbers = (*(lengths or (None, None)), zeros)
+            columns = [pa.array([number], pa.int64()) for number in numbers]
+            names = ["problem", "classes", "width", "zeros"]
+            yield pa.RecordBatch.from_arrays([pa.array([problem], pa.string()), *columns], names)
 
     return check
 
@@ -198,73 +282,61 @@ def _called(ids: Any, row: int) -> str:
     return f"for id {shown(value) if isinstance(value, str) else plainly(value)}"
 
 
-@dataclass(frozen=True)
-class _BatchCheck:
-    """Raises for the first bad row of a batch; gives the lengths of probs and features."""
-
-    title: str  # what messages call the nodes
-    logits: bool
-    classes: list[str] | None  # those that columns of probabilities name
-
-    def __call__(self, batch: Any) -> tuple[int, int]:
-        ids = batch.column("id")
-        self._check_ids(ids)
-
-        def name(row: int) -> str:
-            return _called(ids, row)
-
-        classes = self._check_probs(batch.column("probs"), name)
-        width = -1
-        if "features" in batch.schema.names:
-            width = self._check_features(batch.column("features"), name)
-        self._check_roles(batch.column("role").fill_null(""), name)
-        return classes, width
-
-    def _check_ids(self, ids: Any) -> None:
-        if ids.null_count:
-            raise SnapsError(f"{self.title} column 'id' must not be null, got null")
-        if not pa.types.is_integer(ids.type):
-            row = pc.index(pc.match_substring(ids, "\0"), True).as_py()
-            if row >= 0:  # NumPy's strings drop it at their end, Arrow whatever follows it
-                raise SnapsError(
-                    f"{self.title} column 'id' must not hold the character NUL, "
-                    f"got {ids[row].as_py()!r}"
-                )
-
-    def _check_probs(self, column: Any, name: Named) -> int:
-        title, values = f"{self.title} column 'probs'", column.flatten()
-        if self.classes is not None:
-            title = f"{self.title} columns 'p_<class>'"
-            if values.null_count:
-                row, place = divmod(_first_null(values), len(self.classes))
-                raise SnapsError(
-                    f"{self.title} column '{PREFIX}{self.classes[place]}' must not be null, "
-                    f"got null {name(row)}"
-                )
-        width = _length(column, title, name)
-        with _titled(title, "probs"):
-            check_probs(lists(column), "probs", logits=self.logits, where=name, silent=True)
-        return width
-
-    def _check_features(self, column: Any, name: Named) -> int:
-        """The length of lists; -1 for sparse ones, which may end anywhere."""
-        title, width = f"{self.title} column 'features'", -1
-        table: Any
-        if pa.types.is_struct(column.type):
-            table = features_of(column, _check_sparse(column, title, name))
-        else:
-            width, table = _length(column, title, name), lists(column)
-        with _titled(title, "features"):
-            check_features(table, where=name)
-        return width
-
-    def _check_roles(self, roles: Any, name: Named) -> None:
-        row = pc.index(pc.is_in(roles, pa.array(["", *ROLES], roles.type)), False).as_py()
-        if row >= 0:
+def _check_batch(
+    batch: Any, title: str, logits: bool, classes: list[str] | None
+) -> tuple[int, int]:
+    """Raise for the first bad row; the lengths of probs and features (-1 for sparse ones)."""
+    ids, roles, width = batch.column("id"), batch.column("role").fill_null(""), -1
+    if ids.null_count:
+        raise SnapsError(f"{title} column 'id' must not be null, got null")
+    if not pa.types.is_integer(ids.type):
+        row = pc.index(pc.match_substring(ids, "\0"), True).as_py()
+        if row >= 0:  # NumPy's strings drop it at their end, Arrow whatever follows it
             raise SnapsError(
-                f"{self.title} column 'role' must be one of {', '.join(ROLES)} or empty, "
-                f"got {shown(roles[row].as_py())} {name(row)}"
+                f"{title} column 'id' must not hold the character NUL, got {ids[row].as_py()!r}"
             )
+
+    def name(row: int) -> str:
+        return _called(ids, row)
+
+    num_classes = _check_probs(batch.column("probs"), title, name, logits, classes)
+    if "features" in batch.schema.names:
+        width = _check_features(batch.column("features"), f"{title} column 'features'", name)
+    row = pc.index(pc.is_in(roles, pa.array(["", *ROLES], roles.type)), False).as_py()
+    if row >= 0:
+        raise SnapsError(
+            f"{title} column 'role' must be one of {', '.join(ROLES)} or empty, "
+            f"got {shown(roles[row].as_py())} {name(row)}"
+        )
+    return num_classes, width
+
+
+def _check_probs(
+    column: Any, title: str, name: Named, logits: bool, classes: list[str] | None
+) -> int:
+    whole, values = f"{title} column 'probs'", column.flatten()
+    if classes is not None:
+        whole = f"{title} columns 'p_<class>'"
+        if values.null_count:
+            row, place = divmod(_first_null(values), len(classes))
+            raise SnapsError(
+                f"{title} column '{PREFIX}{classes[place]}' must not be null, got null {name(row)}"
+            )
+    width = _length(column, whole, name)
+    with _titled(whole, "probs"):
+        check_probs(lists(column), "probs", logits=logits, where=name, silent=True)
+    return width
+
+
+def _check_features(column: Any, title: str, name: Named) -> int:
+    """The length of lists; -1 for sparse ones, which may end anywhere."""
+    if pa.types.is_struct(column.type):
+        width, table = -1, features_of(column, _check_sparse(column, title, name))
+    else:
+        width, table = _length(column, title, name), lists(column)
+    with _titled(title, "features"):
+        check_features(table, where=name)
+    return width
 
 
 @contextmanager

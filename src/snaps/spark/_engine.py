@@ -26,12 +26,12 @@ from snaps._runtime.randomness import (
     smallest,
 )
 from snaps.errors import SnapsError
+from snaps.scores import LARGEST, LIBRARY, is_moderate
 from snaps.scoring.evidence import Keys
-from snaps.scoring.parts import Array, Links, Mean, Part, Probs, Similar
+from snaps.scoring.parts import Array, Beliefs, Links, Mean, Own, Part, Probs, Similar
 from snaps.spark import _links
 from snaps.spark._batches import features_of, ids_of, keys_of, pieces, unpacked
-from snaps.spark._checked import check_edges, check_ends, check_nodes, other_rows
-from snaps.spark._columns import Tables
+from snaps.spark._columns import Tables, check_edges, check_ends, check_nodes, other_rows
 from snaps.spark._failures import explained
 from snaps.spark._rows import Candidates, RowMaker, is_local
 
@@ -57,21 +57,19 @@ class Asked:
 
 
 class SparkInputs:
-    """Nodes and edges on a cluster, checked.
-
-    Attributes
-    ----------
-    num_nodes, num_classes : int
-    has : frozenset of str
-    """
+    """Nodes and edges on a cluster, checked; `has` says what scores may be averaged over."""
 
     def __init__(self, spark: Any, tables: Tables, logits: bool = False):
         self.spark, self.tables, self.nodes = spark, tables, tables.nodes
         self._logits = check_flag(logits, "logits")
-        self._num_edges, self._linked = check_edges(tables)
+        self._num_edges, linked = check_edges(tables)
         self.num_nodes, self.num_classes, self._width = check_nodes(tables, self._logits)
         check_ends(tables, self.num_nodes)
-        self.nodes = self.nodes.coalesce(self._tasks())
+        # Each task over the nodes costs, even if it has no row.
+        least = 2 * spark.sparkContext.defaultParallelism
+        total = self.num_nodes * (self.num_classes + max(self._width, 0)) * 8
+        tasks = math.ceil(max(least, total / BUCKET_BYTES, self.num_nodes / TASK_ROWS))
+        self.nodes = self.nodes.coalesce(tasks)
         self._seed, self.nodes = self._with_links()
         ends = tables.edges.select(
             _link(F.col("src"), self._seed).alias("src"),
@@ -80,22 +78,13 @@ class SparkInputs:
         # Both ways, read once. Self loops are left out where their ends are known to be nodes.
         back = F.struct(F.col("dst").alias("src"), F.col("src").alias("dst"))
         self.edges = ends.select(F.inline(F.array(F.struct("src", "dst"), back)))
-        self.has = frozenset(
-            name
-            for name, present in (("links", self._linked), ("similar", tables.has_features))
-            if present
-        )
+        present = {"links": linked, "similar": tables.has_features}
+        self.has = frozenset(name for name in present if present[name])
         self._few: Any = None
         self._rows: dict[Part, Array] = {}
         self._broadcast: dict[Similar, Any] = {}
         self._heavy: np.ndarray | None = None
         self._persisted: list[Any] = []
-
-    def _tasks(self) -> int:
-        """How many tasks go over the nodes at most: each one costs, even if it has no row."""
-        total = self.num_nodes * (self.num_classes + max(self._width, 0)) * 8
-        least = 2 * self.spark.sparkContext.defaultParallelism
-        return math.ceil(max(least, total / BUCKET_BYTES, self.num_nodes / TASK_ROWS))
 
     def _with_links(self) -> tuple[int, Any]:
         """Nodes with 64 bits that edges know them by: integers themselves, names hashed.
@@ -137,14 +126,13 @@ class SparkInputs:
 
     def _collect(self, parts: list[Part]) -> dict[Part, Array]:
         """Parts of the few nodes, in the order of their keys."""
+        named = {f"part{i}": part for i, part in enumerate(parts)}
 
         def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
-            tables = {f"part{i}": rows[part] for i, part in enumerate(parts)}
+            tables = {name: rows[part] for name, part in named.items()}
             return pieces({"id": nodes.column("id")}, tables)
 
-        names = [f"part{i}" for i in range(len(parts))]
-        kind = "string" if self.tables.text else "long"
-        schema = ", ".join([f"id {kind}", *(f"{name} binary" for name in names)])
+        schema = self._schema("id", *named)
         nodes = self.nodes.join(F.broadcast(self._few), "id", "left_semi")
         links = self._few.select(_link(F.col("id"), self._seed).alias("link"))
         # Their links may well be more than average.
@@ -158,7 +146,7 @@ class SparkInputs:
         if not len(place) == len(collected) == len(np.unique(place)) == len(self._keys):
             raise other_rows(self.tables.titles[0])
         out = {}
-        for name, part in zip(names, parts, strict=True):
+        for name, part in named.items():
             table = np.empty((len(self._keys), self.num_classes))
             table[place] = unpacked(collected.column(name), np.float64)[here]
             out[part] = table
@@ -167,21 +155,27 @@ class SparkInputs:
     # -- all rows, where they are ---------------------------------------------------------------
 
     def all(
-        self, parts: Sequence[Part], finish: Finish, schema: str, asked: Asked | None = None
-    ) -> Any:
-        """A DataFrame of what `finish` makes of nodes (link, id) and their parts."""
+        self, parts: Sequence[Part], finish: Finish, schema: str, asked: Asked,
+        kept: tuple[str, ...] = ("link", "id"),
+    ) -> Any:  # fmt: skip
+        """A DataFrame of what `finish` makes of kept columns of nodes and their parts."""
         linked, twice = _hops(parts)
         plain = tuple(dict.fromkeys([*filter(is_local, parts), *linked]))
         make = self._maker(plain)
-        asked = Asked(self.nodes) if asked is None else asked
         if not linked:
-            return asked.nodes.mapInArrow(_finished(make, finish), schema)
+            return asked.nodes.mapInArrow(
+                lambda batches: (out for each in make.tables(batches) for out in finish(*each)),
+                schema,
+            )
         base = asked.nodes.mapInArrow(
-            lambda batches: make(batches, "link", "id"), self._kept("link", "id")
+            lambda batches: make(batches, *kept), self._schema(*kept, "table")
         )
         sent = self._sent_twice(linked, asked) if twice else self._sent(linked, asked)
         receive = _links.receiver(plain, linked, twice, finish, self._arrow(schema))
-        return self._meet(base, sent, receive, schema, self._buckets(asked.share))
+        buckets = self._buckets(asked.share)
+        left = _placed(base, _bucket("link", buckets), buckets)
+        right = _placed(sent, _bucket("dst", buckets), buckets)
+        return left.cogroup(right).applyInArrow(receive, schema)
 
     def _maker(self, parts: tuple[Part, ...]) -> RowMaker:
         candidates = None
@@ -192,9 +186,10 @@ class SparkInputs:
         threads = int(self.spark.conf.get("spark.task.cpus", "1"))
         return RowMaker(parts, self._logits, candidates, threads)
 
-    def _kept(self, *names: str) -> str:
+    def _schema(self, *names: str) -> str:
+        """Columns of nodes, and tables as binary values."""
         kinds = {"link": "long", "id": "string" if self.tables.text else "long"}
-        return ", ".join([*(f"{name} {kinds[name]}" for name in names), "table binary"])
+        return ", ".join(f"{name} {kinds.get(name, 'binary')}" for name in names)
 
     def _arrow(self, schema: str) -> Any:
         """A schema as Arrow has it in this session, which may ask for large types."""
@@ -205,32 +200,33 @@ class SparkInputs:
 
     def _sent(self, parts: list[Part], asked: Asked) -> Any:
         """What links bring: sums of rows."""
-        edges = self._into(asked.links)
-        sources = self._sources(parts, None if asked.links is None else edges)
-        buckets, heavy = self._buckets(asked.share), self._spread(asked.share)
-        return self._send(sources, edges, _links.FIRST, len(parts), buckets, heavy)
+        edges, nodes = self._into(asked.links), self.nodes.select("link", "id", "probs")
+        if asked.links is not None:
+            starts = edges.select(F.col("src").alias("link")).distinct()
+            nodes = nodes.join(starts, "link", "left_semi")
+        make = self._maker(tuple(parts))
+        sources = nodes.mapInArrow(
+            lambda batches: make(batches, "link"), self._schema("link", "table")
+        )
+        return self._send(sources, edges, _links.FIRST, len(parts), asked.share)
 
     def _sent_twice(self, parts: list[Part], asked: Asked) -> Any:
         """What links to links bring: sums of means, and the means themselves."""
-        edges, middle = self._into(asked.links), None
+        edges, nodes, middle = self._into(asked.links), self.nodes, None
         if asked.links is not None:
             middle = edges.select(F.col("src").alias("link")).union(asked.links).distinct()
+            nodes = nodes.join(middle, "link", "left_semi")
         share = min(asked.share * max(self._num_edges / self.num_nodes, 1), 1.0)
-        reached, buckets, heavy = self._into(middle), self._buckets(share), self._spread(share)
-        sources = self._sources(parts, None if middle is None else reached)
-        first = self._send(sources, reached, _links.FIRST, len(parts), buckets, heavy)
-        nodes = self.nodes if middle is None else self.nodes.join(middle, "link", "left_semi")
-        make, schema = self._maker(tuple(parts)), self._kept("link")
-        base = nodes.mapInArrow(lambda batches: make(batches, "link"), schema)
+        once = [Mean(Links(), part) for part in parts]
 
         def finish(nodes: Any, rows: dict[Part, Array]) -> Iterator[Any]:
-            return _links.as_means(nodes, rows, parts)
+            table = np.hstack([rows[part] for part in once])
+            return pieces({"link": nodes.column("link")}, {"table": table})
 
-        receive = _links.receiver(parts, parts, False, finish, self._arrow(schema))
-        means = self._meet(base, first, receive, schema, buckets).persist()
+        schema, asked_first = self._schema("link", "table"), Asked(nodes, middle, share)
+        means = self.all(once, finish, schema, asked_first, ("link",)).persist()
         self._persisted.append(means)
-        buckets, heavy = self._buckets(asked.share), self._spread(asked.share)
-        second = self._send(means, edges, _links.SECOND, len(parts), buckets, heavy)
+        second = self._send(means, edges, _links.SECOND, len(parts), asked.share)
         own = means.select(
             F.col("link").alias("dst"), F.lit(_links.MEANS).alias("hop"),
             F.lit(1).cast("long").alias("count"), F.col("table").alias("sums"),
@@ -255,19 +251,9 @@ class SparkInputs:
         targets = targets.select(targets["link"].alias("dst"))
         return self.edges.join(targets, "dst", "left_semi").select("src", "dst")
 
-    def _sources(self, parts: Sequence[Part], edges: Any) -> Any:
-        """Rows of the nodes that edges start from, or of all."""
-        nodes = self.nodes.select("link", "id", "probs")
-        if edges is not None:
-            starts = edges.select(F.col("src").alias("link")).distinct()
-            nodes = nodes.join(starts, "link", "left_semi")
-        make = self._maker(tuple(parts))
-        return nodes.mapInArrow(lambda batches: make(batches, "link"), self._kept("link"))
-
-    def _send(
-        self, sources: Any, edges: Any, hop: int, count: int, buckets: int, heavy: np.ndarray
-    ) -> Any:
-        """Sums of what sources send along edges, by target."""
+    def _send(self, sources: Any, edges: Any, hop: int, count: int, share: float) -> Any:
+        """Sums of what sources send along a share of all edges, by target."""
+        buckets, heavy = self._buckets(share), self._spread(share)
         bucket, rows = _bucket("src", buckets), np.empty((0, count * self.num_classes))
         if len(heavy):
             bucket = F.when(F.col("src").isin(heavy.tolist()), _bucket("dst", buckets)).otherwise(
@@ -283,11 +269,6 @@ class SparkInputs:
         send = _links.sender(hop, (heavy, rows), self._arrow(_links.SENT))
         return left.cogroup(right).applyInArrow(send, _links.SENT)
 
-    def _meet(self, base: Any, sent: Any, receive: Any, schema: str, buckets: int) -> Any:
-        left = _placed(base, _bucket("link", buckets), buckets)
-        right = _placed(sent, _bucket("dst", buckets), buckets)
-        return left.cogroup(right).applyInArrow(receive, schema)
-
     def _buckets(self, share: float = 1.0) -> int:
         """So many that each gets a few dozen megabytes, and every core a few of them."""
         total = (2 * self._num_edges + self.num_nodes) * self.num_classes * 8
@@ -299,15 +280,16 @@ class SparkInputs:
         few = share < 1 and share * self.num_nodes < FEW_TARGETS
         return np.empty(0, np.int64) if few else self.heavy_links()
 
-    def asked(self, condition: Any) -> Asked:
-        """The nodes for which a condition on columns holds.
+    def asked(self, condition: Any) -> tuple[Asked, int]:
+        """The nodes for which a condition on columns holds, and how many they are.
 
         Where they are few, their neighbours are all that is looked at.
         """
         nodes = self.nodes.where(condition)
         with self.tables.reading():
-            share = nodes.count() / self.num_nodes
-        return Asked(nodes, nodes.select("link"), share) if share < 0.5 else Asked(nodes)
+            count = nodes.count()
+        share = count / self.num_nodes
+        return Asked(nodes, nodes.select("link"), share) if share < 0.5 else Asked(nodes), count
 
     def heavy_links(self) -> np.ndarray:
         """Nodes with more links than a bucket should hold, by a sample of the edges."""
@@ -328,17 +310,15 @@ class SparkInputs:
     def _candidates(self, over: Similar) -> Any:
         """The nodes that may be similar ones, the same as on one machine, sent to everyone."""
         if over not in self._broadcast:
-            count = self._count(over)
-            columns = ("id", "probs", "features")
-            table = self._smallest(count, 0, CANDIDATE_STREAM, columns, np.empty(0, np.uint64))
-            keys = keys_of(table.column("id"))
-            features = table.column("features").combine_chunks()
+            columns, none = ("id", "probs", "features"), np.empty(0, np.uint64)
+            table = self._smallest(self._count(over), 0, CANDIDATE_STREAM, columns, none)
             width = self._width
             if width < 0:
                 width = 1 + (self._first(F.max(F.array_max("features.indices"))) or 0)
-            make = RowMaker((Probs(),), self._logits)
             batch = table.combine_chunks().to_batches()[0]
-            known = Candidates(keys, make.make(batch)[0], features_of(features, width), width)
+            (probs,) = RowMaker((Probs(),), self._logits).make(batch)
+            features = features_of(batch.column("features"), width)
+            known = Candidates(keys_of(batch.column("id")), probs, features, width)
             with explained("cannot send candidates to the executors"):
                 self._broadcast[over] = self.spark.sparkContext.broadcast(known)
         return self._broadcast[over]
@@ -350,16 +330,14 @@ class SparkInputs:
 
     def _count(self, over: Similar) -> int:
         """How many candidates there are to be."""
-        search = over.search
         if over.k >= self.num_nodes:
             raise SnapsError(
                 f"'k' must be smaller than the number of nodes {self.num_nodes}, got {over.k}"
             )
-        if search.candidates is not None:
-            return min(search.candidates, self.num_nodes)
-        filled = self._width
-        if filled < 0:
-            filled = self._first(F.avg(F.size("features.indices")))
+        if over.search.candidates is not None:
+            return min(over.search.candidates, self.num_nodes)
+        sparse = self._width < 0
+        filled = self._first(F.avg(F.size("features.indices"))) if sparse else self._width
         products, sent = self.num_nodes**2 * filled, self.num_nodes * filled * 8
         if products > MOST_PRODUCTS or sent > MOST_SENT:
             raise SnapsError(
@@ -392,6 +370,25 @@ class SparkInputs:
             share *= 2
 
 
+def check_fits(parts: Iterable[Part], num_classes: int) -> None:
+    """Whether this engine makes these parts."""
+    for part in parts:
+        averaged = isinstance(part, Mean)
+        while isinstance(part, Mean):
+            part = part.of
+        if isinstance(part, Own) and type(part.score) not in LIBRARY:
+            raise SnapsError(
+                f"'score' must be APS, RAPS, SAPS or THR on Spark, got {type(part.score).__name__}"
+            )
+        if averaged and isinstance(part, Own) and not is_moderate(part.score, num_classes):
+            raise SnapsError(
+                f"'score' must give scores of at most {LARGEST:g} to be averaged on Spark, "
+                f"got {part.score!r} and {num_classes} classes"
+            )
+        if not isinstance(part, (Own, Probs, Beliefs)):
+            raise SnapsError(f"'parts' must be among those that Spark makes, got {part!r:.40}")
+
+
 def _link(column: Any, seed: int) -> Any:
     return column if seed < 0 else F.xxhash64(F.lit(seed), column)
 
@@ -417,13 +414,3 @@ def _hops(parts: Iterable[Part]) -> tuple[list[Part], bool]:
             sent[part] = None
         twice |= hops > 1
     return list(sent), twice
-
-
-def _finished(make: RowMaker, finish: Finish) -> Any:
-    """Nodes whose parts need no links, from beginning to end."""
-
-    def run(batches: Iterable[Any]) -> Iterator[Any]:
-        for batch, rows in make.tables(batches):
-            yield from finish(batch, rows)
-
-    return run

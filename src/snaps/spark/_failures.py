@@ -19,13 +19,9 @@ _OF_PROGRAMS = ("Traceback (most recent call last)", "[INTERNAL_ERROR")
 
 @contextmanager
 def explained(otherwise: str = "") -> Iterator[None]:
-    """Complaints that executors raise, as the one line they are.
+    """What executors raise as SnapsError, in its one line; other errors of Spark after `otherwise`.
 
-    Parameters
-    ----------
-    otherwise : str
-        What goes before the reason of any other error of Spark, which else stays as it is. So do
-        errors of Python on executors: these are mistakes of a program, which its trace shows.
+    Errors of Python on executors stay as they are: mistakes of a program, which its trace shows.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

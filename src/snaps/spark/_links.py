@@ -114,12 +114,9 @@ def _means(links: np.ndarray, sent: Any) -> Array:
 
 
 def receiver(
-    parts: Sequence[Part],
-    linked: Sequence[Part],
-    twice: bool,
-    finish: Callable[[Any, dict[Part, Array]], Iterator[Any]],
-    schema: Any,
-) -> Callable[[Any, Any], Any]:
+    parts: Sequence[Part], linked: Sequence[Part], twice: bool,
+    finish: Callable[[Any, dict[Part, Array]], Iterator[Any]], schema: Any,
+) -> Callable[[Any, Any], Any]:  # fmt: skip
     """What nodes make of what they got: `finish` takes them and all their parts.
 
     Their tables hold `parts`, of which the `linked` were sent over links; if `twice`, the means of
@@ -143,9 +140,3 @@ def receiver(
         return pa.Table.from_batches([batch.cast(schema) for batch in finish(nodes, rows)], schema)
 
     return receive
-
-
-def as_means(nodes: Any, rows: dict[Part, Array], parts: Sequence[Part]) -> Iterator[Any]:
-    """Means of nodes, both as what their neighbours add up and as what they know themselves."""
-    columns = {"link": nodes.column("link")}
-    return pieces(columns, {"table": np.hstack([rows[Mean(Links(), part)] for part in parts])})

@@ -209,10 +209,12 @@ def _read_parts(spark: Any, path: Path) -> Any:
     """
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    keys = Columns(path).keys if path.is_dir() else {}
-    deep = path.is_dir() and not keys
-    frame = read_parquet(spark, path, deep=deep)
-    unlike = _unlike(path)
+    if not os.path.exists(path):
+        raise SnapsError(f"cannot read '{path}': no such file")
+    if not path.is_dir():
+        return read_parquet(spark, path)
+    keys = Columns(path).keys
+    frame, unlike = read_parquet(spark, path, deep=not keys), _unlike(path)
     if len(unlike) < 2 and not keys:
         return frame
     schemas = [frame.schema, *(read_parquet(spark, part).schema for part in unlike)]
@@ -222,16 +224,13 @@ def _read_parts(spark: Any, path: Path) -> Any:
         first.dataType = _wider(first.dataType, field.dataType)
     for name, kind in keys.items():
         fields[name] = StructField(name, StringType() if is_text(kind) else LongType())
-    return read_parquet(spark, path, StructType(list(fields.values())), deep=deep)
+    return read_parquet(spark, path, StructType(list(fields.values())), deep=not keys)
 
 
 def _unlike(path: Path) -> list[Path]:
     """One part file for each schema that parts have; Spark itself looks at a single one."""
     from pyarrow.dataset import dataset
     from pyarrow.parquet import read_schema
-
-    if not path.is_dir():
-        return [path]
 
     def schema(file: str) -> Any:
         try:
@@ -268,13 +267,7 @@ def read_frames(spark: Any, root: Path) -> tuple[Any, Any]:
 
     Features in a file of their own go through the memory of the driver, once.
     """
-    frames = []
-    for name in ("nodes.parquet", "edges.parquet"):
-        path = root / name
-        if not os.path.exists(path):
-            raise SnapsError(f"cannot read '{path}': no such file")
-        frames.append(_read_parts(spark, path))
-    nodes, edges = frames
+    nodes, edges = (_read_parts(spark, root / f"{name}.parquet") for name in ("nodes", "edges"))
     if any(os.path.exists(root / name) for name in FEATURE_FILES):
         nodes = nodes.join(_feature_frame(spark, root), "id")
     return nodes, edges
