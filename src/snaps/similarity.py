@@ -136,16 +136,24 @@ def similarity_graph(
     >>> similar.method, similar.recall
     ('exact', 1.0)
     """
-    from snaps.search.sparse import no_neighbours
-
     table = check_features(features)
     n = table.shape[0]
-    k = check_k(k, n)
     method, recall = check_search(method, recall, candidates)
     show, seed = check_flag(progress, "progress"), check_seed(seed)
     keys = np.arange(n) if ids is None else _check_ids(ids, n)
-    allowed = _check_candidates(candidates, keys, seed)
     chosen = None if rows is None else check_nodes(rows, "rows", num_nodes=n)
+    return nearest(table, k, keys, method, recall, candidates, seed, chosen, show)
+
+
+def nearest(
+    table: Table, k: int, keys: np.ndarray, method: str, recall: float, candidates: Any,
+    seed: int = 0, chosen: np.ndarray | None = None, show: bool = False,
+) -> SimilarityGraph:  # fmt: skip
+    """The same of features that are checked already, as those of a `Graph` are."""
+    from snaps.search.sparse import no_neighbours
+
+    n = table.shape[0]
+    k, allowed = check_k(k, n), _check_candidates(candidates, keys, seed)
     asked = np.arange(n) if chosen is None else chosen
     table, squares, search = prepare(table)
     rank, lists = ranks(keys), no_neighbours(n, k)

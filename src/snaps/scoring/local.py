@@ -47,7 +47,7 @@ from snaps.scoring.parts import (
 )
 from snaps.scoring.regression import fit_in_context, guess_everywhere
 from snaps.search.update import extend
-from snaps.similarity import similarity_graph
+from snaps.similarity import nearest
 
 MANY = 2**28  # numbers that a step of propagation reads, from which it is done once
 
@@ -203,7 +203,7 @@ class Inputs:
                 return self._propagated(over, [evidence])[0]
             case Regressed(k, evidence, _, search):
                 model = self.get(Ridge(k, evidence, search))
-                guesses = guess_everywhere(self, Context(k, search), model.coefficients)
+                guesses = guess_everywhere(self, recipe.over, model.coefficients)
                 if self.large:
                     self._made.pop(Summary(), None)  # which is large, and read no more
                 return guesses
@@ -220,7 +220,7 @@ class Inputs:
                     return None
                 with stage("similarity"):
                     table = context_features(self.graph.adjacency, self._summary_for_context())
-                    return similarity_graph(table, k, ids=self.keys, **vars(search))
+                    return nearest(table, k, self.keys, **vars(search))
 
     def _summary_for_context(self) -> Array:
         """The summary, which is not kept in memory during a search if it is soon made again."""
@@ -294,7 +294,7 @@ class Inputs:
             uniform = self.get(replace(recipe, weighting="cosine")).copy()
             uniform.data[:] = 1
             return uniform
-        return similarity_graph(self.graph.features, recipe.k, ids=self.keys, **vars(recipe.search))
+        return nearest(self.graph.features, recipe.k, self.keys, **vars(recipe.search))
 
     def _propagated(self, over: Over, evidence: Sequence[Evidence]) -> list[Array]:
         """Several sets of known labels, propagated together."""
@@ -346,7 +346,7 @@ class Inputs:
         """
         with stage("scores"), np.errstate(all="ignore"):
             for kind in (Context, Similar):  # searches need most memory: they come first
-                for over in dict.fromkeys(_over_of(part) for part, _ in asks):
+                for over in dict.fromkeys(getattr(part, "over", None) for part, _ in asks):
                     if isinstance(over, kind):
                         self.get(over)
             together = self._propagated_together(asks)
@@ -483,16 +483,6 @@ def table_of(part: Part, probs: Array, keys: Keys) -> Array:
         case Beliefs(evidence):
             return with_certainty(probs.copy(), keys, evidence)
     raise TypeError(part)
-
-
-def _over_of(part: Part) -> Over | None:
-    """Whose rows a table is made of, if of neighbours."""
-    match part:
-        case Mean(over, _) | Propagated(over, _):
-            return over
-        case Regressed(k, _, _, search):
-            return Context(k, search)
-    return None
 
 
 def _has_evidence(part: Part) -> bool:

@@ -106,6 +106,11 @@ class Regressed:
     left_out: bool = False  # the rows of evidence nodes are then made without their own labels
     search: Search = Search()
 
+    @property
+    def over(self) -> Context:
+        """Whose features are looked at."""
+        return Context(self.k, self.search)
+
 
 Part = Probs | Own | Beliefs | Mean | Propagated | Regressed
 
