@@ -303,3 +303,13 @@ def test_features_that_are_not_finite_are_named():
     table[3, 2] = np.inf
     with pytest.raises(snaps.SnapsError, match="'features' must be finite, got inf in row 3"):
         similarity_graph(table, 1)
+
+
+def test_features_that_were_changed_in_place_are_looked_at_again():
+    features = np.random.default_rng(0).random((30, 4))
+    for table in (features, sp.csr_array(features)):
+        graph = snaps.Graph([[0], [1]], table)
+        (graph.features.data if sp.issparse(table) else graph.features)[3:4] = np.nan
+        cp = snaps.SNAPS(0.2, k=3, weights=(0.3, 0.3))
+        with pytest.raises(snaps.SnapsError, match="'features' must be finite, got nan in row"):
+            cp.calibrate(graph, np.tile([0.6, 0.4], (30, 1)), [0, 1] * 15, np.arange(20))

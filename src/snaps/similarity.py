@@ -24,7 +24,7 @@ from snaps._checks import (
     refuse_repeated,
     to_numpy,
 )
-from snaps._checks.features import check_features
+from snaps._checks.features import check_features, check_finite
 from snaps._runtime.memory import pieces, room
 from snaps._runtime.progress import track
 from snaps._runtime.randomness import CANDIDATE_STREAM, CELL_STREAM, hashes, node_keys, smallest
@@ -149,9 +149,10 @@ def nearest(
     table: Table, k: int, keys: np.ndarray, method: str, recall: float, candidates: Any,
     seed: int = 0, chosen: np.ndarray | None = None, show: bool = False,
 ) -> SimilarityGraph:  # fmt: skip
-    """The same of features that are checked already, as those of a `Graph` are."""
+    """The same of a table as `check_features` gives it, which a `Graph` has: it is not copied."""
     from snaps.search.sparse import no_neighbours
 
+    check_finite(table)  # which may have been changed in place
     n = table.shape[0]
     k, allowed = check_k(k, n), _check_candidates(candidates, keys, seed)
     asked = np.arange(n) if chosen is None else chosen

@@ -310,3 +310,15 @@ def test_a_stop_between_the_files_leaves_whole_files(here, run, monkeypatch):
     code, out, err = run(*PREDICT, "--alpha", 0.2, "--save", "cp.npz")
     assert (code, out, err) == (128 + signal.SIGINT, "", "")
     assert len(read_sets()) == 30 and sorted(os.listdir(here)) == ["g", "sets.parquet"]
+
+
+@pytest.mark.parametrize("option", ["--group-by", "--chances"])
+def test_an_empty_name_of_a_column_is_no_column(run, here, option):
+    for command in (["check", "g"], ["predict", "g", "--out", "sets.csv"]):
+        code, _, err = run(*command, option, "")
+        assert code == 2 and "must have a column ''" in err
+
+
+def test_an_empty_path_is_not_this_folder(run):
+    code, _, err = run("evaluate", "")
+    assert (code, err) == (2, "snaps: error: Invalid value for 'FOLDER': '' is not a path.\n")

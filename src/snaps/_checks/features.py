@@ -42,6 +42,15 @@ def check_features(
             table.data = values
         else:
             table = values
+    check_finite(table, name, where=where)
+    return table
+
+
+def check_finite(
+    table: Any, name: str = "features", *, where: Callable[[int], str] = in_row
+) -> None:
+    """Refuse features that are not finite."""
+    values = table.data if sp.issparse(table) else table
     for block in pieces(len(values), values[:1].nbytes):
         finite = np.isfinite(values[block])
         if not finite.all():
@@ -50,7 +59,6 @@ def check_features(
             if sp.issparse(table):
                 row = int(np.searchsorted(table.indptr, row, side="right")) - 1
             raise SnapsError(f"'{name}' must be finite, got {values[bad]} {where(row)}")
-    return table
 
 
 def is_torch_sparse(value: Any) -> bool:

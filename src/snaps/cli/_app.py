@@ -120,7 +120,7 @@ def run(arguments: list[str] | None) -> NoReturn:
         _end_on_signals()
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
-    if given[0] in ("reproduce", "-h", "--help"):  # others need not wait for the look around
+    if {"reproduce", "-h", "--help"} & set(given[:2]):  # others need not wait for the look around
         add_commands()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # others' affairs
@@ -149,7 +149,7 @@ def run(arguments: list[str] | None) -> NoReturn:
 
 def _invoke(given: list[str]) -> int:
     """Run the program with these arguments."""
-    if COMPLETE in os.environ:
+    if os.environ.get(COMPLETE):
         from click.shell_completion import shell_complete
 
         return shell_complete(app, {}, "snaps", COMPLETE, os.environ[COMPLETE])

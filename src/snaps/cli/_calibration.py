@@ -72,7 +72,7 @@ def calibrated(
     names = class_names(data, source.classes)
     options = {
         "logits": source.logits,
-        "groups": data.columns[how.group_by] if how.group_by else None,
+        "groups": None if how.group_by is None else data.columns[how.group_by],
         "chances": chances_of(data, how.chances),
         "classes": names,
     }
@@ -108,7 +108,7 @@ def read(
             "'--group-by' must be a column that tells nothing of labels, and is known for every "
             f"node to predict, got {group_by!r}"
         )
-    columns = [name for name in (group_by, chances) if name and name != EDGES]
+    columns = [name for name in (group_by, chances) if name not in (None, EDGES)]
     with status(f"Reading {source.folder}"), open_folder(source.folder) as files:
         if chances == EDGES and EDGES in files.nodes:
             raise SnapsError(

@@ -51,6 +51,15 @@ def argument(text: str, name: str) -> Declared:
     return Declared(text, group="Arguments", metavar=name)
 
 
+class _Place(click.Path):
+    """A path; an empty one, as of a variable that is not set, is no word for this folder."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value == "":
+            self.fail("'' is not a path.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Command(click.Command):
     """A command from a function: parameters from its signature, help from its docstring.
 
@@ -113,7 +122,7 @@ def _parameter(parameter: inspect.Parameter) -> click.Parameter:
     if get_origin(kind) is Literal:
         read, metavar = click.Choice(get_args(kind)), f"<{'|'.join(get_args(kind))}>"
     elif kind is Path:
-        read = click.Path(path_type=Path)
+        read = _Place(path_type=Path)
     required = parameter.default is parameter.empty
     shared: dict[str, Any] = {"type": read, "required": required, "metavar": metavar}
     if several:

@@ -39,7 +39,7 @@ def check(
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", SnapsWarning)
         try:
-            groups = data.columns[how.group_by] if how.group_by else None
+            groups = None if how.group_by is None else data.columns[how.group_by]
             method = method.with_group_floor(how.group_floor, groups)
             if saved.using is None:
                 check_drawn(source.folder, how.chances)

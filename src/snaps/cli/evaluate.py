@@ -76,7 +76,7 @@ def evaluate(
     from snaps.similarity import similarity_graph
     from snaps.splits import evaluate_splits
 
-    alphas, seed = alpha or [0.05], seed or 0
+    alphas, seed = list(dict.fromkeys(alpha or [0.05])), seed or 0
     for level in alphas:
         check_alpha(level)
     check_integer(splits, "--splits", low=1)

@@ -206,7 +206,7 @@ class Calibration:
         depends on; without them it is about the coverage probability of further nodes.
         """
         assert self.odds is None
-        key = alpha, None if counts is None else tuple(counts.tolist())
+        key = _levels(alpha), None if counts is None else tuple(counts.tolist())
         if key not in self._limits:
             self._limits[key] = self._made_limits(alpha, counts)
             self._limits[key].flags.writeable = False

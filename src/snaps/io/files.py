@@ -447,6 +447,8 @@ def unreadable(path: Any, error: BaseException, otherwise: str) -> SnapsError:
     """What to say of a file that could not be read: a lack of memory is no damage."""
     if isinstance(error, MemoryError):
         return NotEnoughMemory(f"cannot read '{path}': there is not enough memory for it")
+    if isinstance(error, (FileNotFoundError, PermissionError)) and error.strerror:
+        otherwise = error.strerror.lower()
     return SnapsError(f"cannot read '{path}': {otherwise}")
 
 

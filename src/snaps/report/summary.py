@@ -76,7 +76,7 @@ def summarise(subject: Subject) -> SimpleNamespace:
             wrong = accepted.label[judged] != predictor.roles.classes[truth[judged]]
     # All labels could be accepted at the report's own error rate.
     everyone = accepted is not None and bool((accepted.p <= float(predictor.alpha)).all())
-    easy = everyone and float(empty.mean()) >= _MANY
+    easy = everyone and empty.size > 0 and float(empty.mean()) >= _MANY
     weakest = evaluation and evaluation["weakest_slice"]
     concern = bool(
         weakest and weakest["chance"] <= 0.01 and weakest["coverage"] < 1 - predictor.alpha
