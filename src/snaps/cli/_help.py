@@ -52,7 +52,7 @@ def argument(text: str, name: str) -> Declared:
 
 
 class _Place(click.Path):
-    """A path; an empty one, as of a variable that is not set, is no word for this folder."""
+    """A path that is not empty: an unset variable of a shell must not mean the current folder."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value == "":

@@ -84,7 +84,7 @@ class Method:
 
     def with_group_floor(self, group_floor: Any, groups: Any) -> Method:
         """The same with a floor for every group."""
-        floor = None if group_floor is None else check_share(group_floor, "group_floor")
+        floor = check_share(group_floor, "group_floor")
         if floor is None:
             return self
         if groups is None:

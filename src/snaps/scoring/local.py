@@ -451,7 +451,7 @@ class Inputs:
         return scores
 
     def _all_scores(self, scorer: FittedScorer, parts: Mapping[str, Part]) -> Array:
-        """Scores of all nodes; kept if they are few, or take longer than they need room."""
+        """Scores of all nodes; kept if one block holds them, and of large graphs."""
         scored = self._scored  # which another thread may replace
         if scored is not None and scored[0] is scorer:
             return scored[1]
