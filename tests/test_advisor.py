@@ -89,7 +89,7 @@ def test_methods_that_share_a_fit_are_judged_as_if_fitted_alone(case, monkeypatc
     assert len(fits) == FOLDS
     graph, inputs = case[0], Inputs.read(*case[:2])
     fold = folds(nodes)
-    away = nodes.some(fold != 0)
+    away = nodes.subset(fold != 0)
     known = Evidence(TRAIN, graph.keys[TRAIN], case[2][TRAIN])
     fitting = Evidence.of(away)
     held = np.concatenate([TUNE[fold == 0], np.arange(380, 900)])

@@ -233,7 +233,7 @@ def held_out_levels(
     for number in range(FOLDS):
         held_out = np.flatnonzero(fold == number)
         positions = np.concatenate([inputs.positions(nodes.keys[held_out]), others])
-        fitting = Evidence.of(nodes.some(fold != number))
+        fitting = Evidence.of(nodes.subset(fold != number))
         scores: dict[Any, np.ndarray] = {}
         pooled: dict[Pooling, FittedPooling] = {}
         for name, method in methods.items():

@@ -1,4 +1,4 @@
-"""The estimators: SNAPS, its baselines, and `Pooled`. Each says which scorer, then calibrates."""
+"""The estimators: SNAPS, its baselines, and `Pooled`. Each makes a scorer of its parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from snaps.scoring.mixing import DAPS_GRID, SNAPS_GRID, Mixing
 from snaps.scoring.parts import Links, Search, Similar
 from snaps.scoring.pooling import FIRST_EDITION, PARTS, Pooling
 
-TUNED = ("tune", "minimum")  # what may stand for weights that are chosen
+TUNED = ("tune", "minimum")  # values of weights that are chosen on tuning nodes
 
 
 class SplitConformal(Estimator):
@@ -299,7 +299,7 @@ class Pooled(Estimator):
 
 
 def _check_parts(parts: Any) -> tuple[str, ...] | None:
-    """The parts asked for, in their order; None for all that there are."""
+    """The parts asked for, in their order; None for all that the data allows."""
     if isinstance(parts, str):
         if parts == "auto":
             return None

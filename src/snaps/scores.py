@@ -255,7 +255,7 @@ def check_score(score: Score, name: str = "score") -> Score:
 def score_table(
     score: Score, probs: np.ndarray, keys: Keys | None = None, seed: int = 0
 ) -> np.ndarray:
-    """Score every node and label, some rows at a time so that draws never fill the memory."""
+    """Score every node and label, in blocks of rows so that draws never fill the memory."""
     keys = np.arange(len(probs), dtype=np.uint64) if keys is None else keys
     if len(probs) <= _ROWS_AT_ONCE:
         return _block(score, probs, keys, seed)
@@ -267,7 +267,7 @@ def score_table(
 
 
 def _block(score: Score, probs: np.ndarray, keys: Keys, seed: int) -> np.ndarray:
-    """What a score gives for some rows: finite numbers of the shape of `probs`."""
+    """The scores of a block of rows: finite numbers of the shape of `probs`."""
     if score.randomized:
         draws = uniforms(seed, keys, probs.shape[1])
     else:

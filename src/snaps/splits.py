@@ -329,7 +329,7 @@ def take_tuning(
         (drawn,) = draw_uneven(seed, pool.keys, odds, budget, 1, TUNE_STREAM)
         chosen = drawn[smallest(seed, pool.keys[drawn], TUNE_STREAM, share)]
     rest = np.delete(np.arange(len(pool)), chosen)
-    return Evidence.of(pool.some(chosen), drawn=True), pool.some(rest)
+    return Evidence.of(pool.subset(chosen), drawn=True), pool.subset(rest)
 
 
 @calm

@@ -1,4 +1,4 @@
-"""Checks of what users pass; each takes the argument's name, to speak the user's words."""
+"""Checks of what users pass; each takes the argument's name, for its message."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def has(value: Any, attribute: str) -> bool:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether this is a torch tensor; who never imported torch has none."""
+    """Whether this is a torch tensor; without torch imported there is none."""
     return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
@@ -269,13 +269,13 @@ def check_number(value: Any, name: str, *, low: float, high: float = math.inf) -
 
 
 METHODS = ("auto", "exact", "approximate")
-"""How neighbours may be looked for."""
+"""How neighbours may be searched for."""
 
 
 def check_search(
     method: Any, recall: Any, candidates: Any, name: str = "method"
 ) -> tuple[str, float]:
-    """How neighbours are looked for, and the share that must be found; candidates go exactly."""
+    """The search method, and the recall wanted; candidates are searched exactly."""
     if not isinstance(method, str) or method not in METHODS:
         raise SnapsError(f"'{name}' must be one of {', '.join(METHODS)}, got {shown(method)}")
     if method == "approximate" and candidates is not None:
@@ -437,7 +437,7 @@ def check_nodes(nodes: Any, name: str, *, num_nodes: int, empty: bool = False) -
 
 
 def refuse_repeated(array: np.ndarray, rule: str) -> None:
-    """Complain about what is listed twice; numbers up to a few times the length are counted."""
+    """Raise SnapsError for repeated entries; small integers are counted, others sorted."""
     if not array.size:
         return
     if array.dtype.kind in "iu" and 0 <= array.min() and array.max() <= 4 * array.size + 1000:
@@ -478,7 +478,7 @@ def check_known(labels: np.ndarray, nodes: Positions, name: str, ids: Any = None
 
 
 def _called(node: int, ids: Any) -> str:
-    """A node as its owner calls it: by name where there are names, else by position."""
+    """A node by its name where there are names, else by position."""
     return str(node) if ids is None or ids.dtype.kind != "U" else shown(ids[node].item())
 
 

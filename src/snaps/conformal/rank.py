@@ -12,7 +12,8 @@ from snaps._checks import check_alpha, check_integer
 
 # Chosen on CoraML, PubMed and Photo: `snaps reproduce budgets`.
 MOST_TUNING_NODES = 500
-# Times 1 / alpha: at least so many labels calibrate if any tune, and so many are halved.
+# Times 1 / alpha: the fewest calibration nodes where any are tuned on, and the number of labels
+# from which half are.
 FEWEST_CALIBRATING, MANY_LABELS = 4, 25
 
 
@@ -52,13 +53,13 @@ def enough(n: int, alpha: Fraction) -> bool:
 
 
 def tuning_share(n: int, alpha: Fraction) -> int:
-    """How many of n labels to tune on; all others calibrate. Depends on n and alpha alone.
+    """How many of n labels to tune on; the rest is calibrated on. Depends on n and alpha alone.
 
     m calibration nodes cover (m + 1 - floor(alpha (m + 1))) / (m + 1) on average, which with few of
     them is far above 1 - alpha, unless m + 1 is a multiple of 1 / alpha. Of half to four fifths of
-    the labels, the number with the least coverage calibrates, the smallest of equals; it is at
-    least 4 / alpha - 1, and the others are enough to tune on. Where there is no such number,
-    nothing is tuned. Many labels are halved, but at most 500 tune.
+    the labels, the number with the least coverage is calibrated on, the smallest of equals; it is
+    at least 4 / alpha - 1, and the others are enough to tune on. Where there is no such number,
+    nothing is tuned. Of many labels half are tuned on, but at most 500.
     """
     least = math.ceil(FEWEST_CALIBRATING / alpha) - 1
     most = min(4 * n // 5, n + 1 - math.ceil(1 / alpha))

@@ -1,4 +1,4 @@
-"""`Predictor`: what calibration leaves, and the sets and p-values that it gives.
+"""`Predictor`: the result of calibration, and the sets and p-values that it gives.
 
 A `Method` is an estimator's parameters, checked; `Method.calibrate` makes a `Predictor`. Both are
 immutable: an estimator replaces its `Predictor` as a whole.
@@ -201,7 +201,7 @@ def most_demanding(methods: Iterable[Method]) -> Method:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """Both layers after calibration.
+    """A fitted scorer, calibrated: both layers together.
 
     Attributes
     ----------
@@ -212,11 +212,11 @@ class Predictor:
     scorer : FittedScorer
     calibration : Calibration
     given_similarity : bool
-        Whether the user brought the similarity graph.
+        Whether the user passed the similarity graph.
     weighted : bool
         Whether links had weights.
     directed : bool or None
-        Whether links had a direction; None in files that don't say.
+        Whether links had a direction; None in files without a record of it.
     apart : bool
         Whether the graph is another than the one calibrated on: no node of it was used.
     asked : Fraction, Rates or None
@@ -340,15 +340,15 @@ class Predictor:
 
     def refuse_used(self, wanted: np.ndarray) -> None:
         """Refuse nodes whose labels were used, and those that could not be drawn."""
-        for whose, keys in self.used():
-            self._refuse(whose, keys, wanted)
+        for name, keys in self.used():
+            self._refuse(name, keys, wanted)
         if self.roles.odds is not None:
             check_chances(self.roles.odds, self.inputs.graph, wanted, "nodes")
 
-    def _refuse(self, whose: str, keys: Keys, wanted: np.ndarray) -> None:
+    def _refuse(self, name: str, keys: Keys, wanted: np.ndarray) -> None:
         if len(keys):
             inputs = self.inputs
-            check_disjoint(wanted, "nodes", inputs.positions(keys), whose, inputs.graph.ids)
+            check_disjoint(wanted, "nodes", inputs.positions(keys), name, inputs.graph.ids)
 
     def _predicted(self, nodes: Any) -> np.ndarray:
         """As `wanted`; warns of nodes that were used."""
@@ -367,12 +367,12 @@ class Predictor:
                 )
         return wanted
 
-    # -- what they get ------------------------------------------------------------------------
+    # -- sets and p-values ------------------------------------------------------------------------
 
     def sets(
         self, nodes: Any = None, smoothed: bool = False, empty: str = "keep"
     ) -> PredictionSets:
-        """Prediction sets of some nodes, by default of all that were not used."""
+        """Prediction sets, by default of all nodes that were not used."""
         return self.sets_of(self._predicted(nodes), smoothed, empty)
 
     def sets_of(
@@ -428,7 +428,7 @@ class Predictor:
         return {name: float(value) for name, value in promise.items() if value is not None}
 
     def p_values(self, nodes: Any = None, smoothed: bool = False) -> np.ndarray:
-        """Conformal p-values (m, K) of some nodes."""
+        """Conformal p-values (m, K); nodes as for `sets`."""
         return self._p_values_at(self._predicted(nodes), check_flag(smoothed, "smoothed"))
 
     def sets_at(self, positions: np.ndarray, smoothed: bool = False) -> PredictionSets:
@@ -459,7 +459,7 @@ class Predictor:
         return self.calibration.p_values(scores, codes, draws, odds)
 
     def _draws(self, positions: np.ndarray) -> np.ndarray:
-        """What breaks ties of the nodes at these positions, where sets or p-values are smoothed."""
+        """The draws that break ties in smoothed sets and p-values."""
         keys, calib = self.inputs.keys[positions], self.roles.calib.keys
         return smoothing_draws(self.method.seed, calib, keys, self.inputs.num_classes)
 
@@ -492,8 +492,8 @@ def level_for(level: Fraction | Rates, classes: Iterable[Any]) -> Any:
 
 
 def _fingerprints(inputs: Inputs, roles: Roles) -> Mapping[str, Fingerprint]:
-    """What the nodes that are found by id later look like now."""
+    """What the used nodes look like now, to recognise them by on another graph."""
     used = np.concatenate([roles.calib.keys, roles.tuning.keys, roles.known.keys])
     made_later = Fingerprints(inputs, {"used": used, "reference": roles.reference})
-    # Scores that look at neighbours rest on features, which may be overwritten before then.
+    # Features, which the user may overwrite later, matter to scores that average over neighbours.
     return dict(made_later) if inputs.made(Links, Similar, Context) else made_later

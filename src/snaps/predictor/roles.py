@@ -1,6 +1,6 @@
-"""Who calibrates, who tunes, whose label is known: the label array is cut here, and then dropped.
+"""Calibration, tuning and known nodes: the label array is split into them here, and then dropped.
 
-Everything users say about nodes and classes (positions, masks, ids, names) is translated here.
+Positions, masks, ids and names that users pass become positions, keys and label codes here.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ Kind = TypeVar("Kind", bound=Labelled)
 
 
 def choose_tuning(keys: Keys, share: int, seed: int) -> np.ndarray:
-    """Places of the nodes that tune among calibration nodes with these keys.
+    """Which of the calibration nodes, given by their keys, become tuning nodes.
 
-    Chosen with a digest of the whole set: by a node's own hash alone, the nodes left to calibrate
-    would always be the high-hash part of the pool, and test nodes come from all of it.
+    Chosen with a digest of the whole set: by a node's own hash alone, the remaining calibration
+    nodes would always be the high-hash part of the pool, and test nodes come from all of it.
     """
     return smallest(mixed_seed(seed, keys), keys, TUNE_STREAM, share)
 
 
 def mixed_seed(seed: int, keys: Keys) -> int:
-    """A seed that a set of nodes takes part in: another set, another seed."""
+    """A seed that also depends on a set of nodes."""
     digest = hashlib.blake2b(np.sort(keys).astype("<u8").tobytes(), digest_size=8).digest()
     return int(seed) ^ int.from_bytes(digest, "little")
 
 
 def smoothing_draws(seed: int, calib: Keys, keys: Keys, num_classes: int) -> np.ndarray:
-    """What breaks ties of nodes with these keys: a draw per node and label.
+    """The draws that break ties: one per node and label.
 
-    Another calibration set, another draw: were it the node's alone, a pool would have a bias of its
-    own for each seed.
+    They depend on the calibration set too: were they the node's alone, each seed would have a bias
+    of its own on a pool.
     """
     return uniforms(mixed_seed(seed, calib), hashes(0, keys, SMOOTH_STREAM), num_classes)
 
@@ -85,11 +85,11 @@ class Groups:
         if groups is None:
             return cls.single(graph.num_nodes)
         values = check_groups(align(groups, graph, "groups"), graph.num_nodes)
-        found = set(values) - set(first)
+        new = set(values) - set(first)
         try:
-            names = sorted(found)
+            names = sorted(new)
         except Exception:  # of mixed kinds
-            names = sorted(found, key=lambda name: (type(name).__name__, str(name)))
+            names = sorted(new, key=lambda name: (type(name).__name__, str(name)))
         names = [*first, *names]
         code = {name: place for place, name in enumerate(names)}
         return cls(np.array([code[value] for value in values], np.int64), tuple(names))
@@ -102,12 +102,12 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Who does what on one graph.
+    """The roles of the nodes of one graph.
 
     Attributes
     ----------
     calib : Labelled
-        Nodes that calibrate: their labels live right of the wall.
+        Calibration nodes: only the conformal layer sees their labels.
     tuning, known : Evidence
         Nodes whose labels choose parameters, or are evidence about others.
     reference : array of keys
@@ -153,7 +153,7 @@ class Roles:
         missing_labels: int = 0,
         chances: Any = None,
     ) -> Roles:
-        """Cut the label array.
+        """Split the label array.
 
         Parameters
         ----------
@@ -176,28 +176,25 @@ class Roles:
         others = {f"'{name}'": calib}
         if tuning.size:
             others["the tuning nodes"] = tuning
-        known = aside = calib[:0]
+        known = unlabelled = calib[:0]
         if known_nodes is not None:
             known = read_nodes(graph, known_nodes, "known_nodes", True)
             check_known(codes, known, "known_nodes", ids)
         if reference is not None:
-            aside = read_nodes(graph, reference, "reference", True)
+            unlabelled = read_nodes(graph, reference, "reference", True)
         for what, other in others.items():
             check_disjoint(known, "known_nodes", other, what, ids)
-            check_disjoint(aside, "reference", other, what, ids)
+            check_disjoint(unlabelled, "reference", other, what, ids)
         if tune_nodes is None and tune is not None:
             share = tuning_share(len(calib), tune)
             chosen = choose_tuning(graph.keys[calib], share, seed)
             tuning, calib = calib[chosen], np.delete(calib, chosen)
 
-        def cut(kind: type[Kind], places: np.ndarray) -> Kind:
-            return _cut(kind, graph, codes, places)
-
         return cls(
-            cut(Labelled, calib),
-            replace(cut(Evidence, tuning), drawn=tune_nodes is None),
-            cut(Evidence, known),
-            graph.keys[aside],
+            _labelled(Labelled, graph, codes, calib),
+            replace(_labelled(Evidence, graph, codes, tuning), drawn=tune_nodes is None),
+            _labelled(Evidence, graph, codes, known),
+            graph.keys[unlabelled],
             names,
             Groups.read(groups, graph),
             named,
@@ -231,7 +228,7 @@ class Roles:
             raise SnapsError("'groups' must be given for the new graph, as they were to calibrate")
         if self.odds is not None and chances is None:
             raise SnapsError("'chances' must be given for the new graph, as they were to calibrate")
-        # A kept threshold belongs to a group of before; a new one to the groups there are.
+        # Kept thresholds belong to the old groups, new ones to those of the new graph.
         again = Groups.read(groups, graph, self.groups.names if keep else ())
         gone = len(self.reference) - len(locate_keys(graph.keys, self.reference)[1])
         if gone and not drop:
@@ -256,12 +253,13 @@ class Roles:
                     ("the known nodes", known.keys),
                     ("the reference", self.reference),
                 ):
-                    places = locate_keys(graph.keys, keys)[0]
-                    check_disjoint(more, "nodes", places, what, graph.ids)
-                both = np.union1d(locate_keys(graph.keys, calib.keys)[0], more)
+                    positions = locate_keys(graph.keys, keys)[0]
+                    check_disjoint(more, "nodes", positions, what, graph.ids)
+                old_positions = locate_keys(graph.keys, calib.keys)[0]
+                both = np.union1d(old_positions, more)
                 codes = codes.copy()
-                codes[locate_keys(graph.keys, calib.keys)[0]] = calib.labels
-                calib = _cut(Labelled, graph, codes, both)
+                codes[old_positions] = calib.labels
+                calib = _labelled(Labelled, graph, codes, both)
         drawn = locate_keys(graph.keys, calib.keys)[0]
         return replace(
             self,
@@ -289,39 +287,39 @@ def read_labels(
     )
 
 
-def _cut(kind: type[Kind], graph: Graph, codes: np.ndarray, places: np.ndarray) -> Kind:
-    """Some nodes with their labels, in the order of their keys, read-only."""
-    places = in_order(graph.keys, places) if places.size else places
-    arrays = graph.ids[places], graph.keys[places], codes[places]
+def _labelled(kind: type[Kind], graph: Graph, codes: np.ndarray, positions: np.ndarray) -> Kind:
+    """The nodes at these positions with their labels, in the order of their keys, read-only."""
+    positions = in_order(graph.keys, positions) if positions.size else positions
+    arrays = graph.ids[positions], graph.keys[positions], codes[positions]
     for array in arrays:
         array.flags.writeable = False
     return kind(*arrays)
 
 
 def _still_here(graph: Graph, nodes: Kind, what: str, drop: bool) -> Kind:
-    """Those of some nodes that the graph still has."""
-    _, found = locate_keys(graph.keys, nodes.keys)
-    if len(found) == len(nodes):
+    """Those of the nodes that the graph still has."""
+    _, present = locate_keys(graph.keys, nodes.keys)
+    if len(present) == len(nodes):
         return nodes
-    gone = np.delete(np.arange(len(nodes)), found)
+    gone = np.delete(np.arange(len(nodes)), present)
     if not drop:
         raise SnapsError(
             f"'graph' must have all {len(nodes)} {what} nodes, got {len(gone)} missing (first: "
             f"{shown(nodes.ids[gone[0]].item())}): missing='drop' (--missing drop) goes on without "
             "them"
         )
-    return nodes.some(found)
+    return nodes.subset(present)
 
 
 def _check_same(graph: Graph, nodes: Labelled, codes: np.ndarray) -> None:
     """Labels that are given again must be the old ones."""
-    places, found = locate_keys(graph.keys, nodes.keys)
-    now = codes[places]
-    other = np.flatnonzero((now >= 0) & (now != nodes.labels[found]))
+    positions, present = locate_keys(graph.keys, nodes.keys)
+    now = codes[positions]
+    other = np.flatnonzero((now >= 0) & (now != nodes.labels[present]))
     if other.size:
         raise SnapsError(
             f"'labels' must agree with those calibrated with, got {len(other)} that differ "
-            f"(first: {shown(nodes.ids[found[other[0]]].item())}): call calibrate() again"
+            f"(first: {shown(nodes.ids[present[other[0]]].item())}): call calibrate() again"
         )
 
 

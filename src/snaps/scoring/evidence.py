@@ -1,8 +1,8 @@
-"""The wall, as a type: nodes with labels, and those among them whose labels may be looked at.
+"""`Evidence`: the labels that scoring may use, as a type.
 
-Left of the wall labels come as `Evidence` alone: of nodes that neither calibrate nor are predicted.
-Calibration nodes are `Labelled` and no `Evidence`, so handing them over is a type error. Nodes go
-by their key, which names them on any graph.
+Scorers accept labels as `Evidence` alone: those of tuning and known nodes. Calibration nodes are
+`Labelled` and no `Evidence`, so passing them to a scorer is a type error. Nodes are named by their
+key, which is the same on every graph.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def some(self, chosen: np.ndarray) -> Self:
-        """Those at some places, or of a mask."""
+    def subset(self, chosen: np.ndarray) -> Self:
+        """Those at the chosen indices, or of a mask."""
         ids, keys, labels = (each[chosen] for each in (self.ids, self.keys, self.labels))
         return replace(self, ids=ids, keys=keys, labels=labels)
 
@@ -57,19 +57,19 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class Evidence(Labelled):
-    """Tuning or known nodes: the only labels that anything left of the wall may see.
+    """Tuning or known nodes: the only labels that scoring may see.
 
     Attributes
     ----------
     drawn : bool
-        Whether they are a random part of the nodes that would calibrate or be predicted.
+        Whether they are a random part of the pool of calibration and test nodes.
     """
 
     drawn: bool = False
 
     @classmethod
     def of(cls, nodes: Labelled, drawn: bool = False) -> Evidence:
-        """Nodes that are neither calibrated on nor predicted: the gate in the wall."""
+        """From nodes that are neither calibrated on nor predicted."""
         return cls(nodes.ids, nodes.keys, nodes.labels, drawn)
 
     def joined(self, other: Evidence) -> Evidence:
@@ -84,7 +84,7 @@ class Evidence(Labelled):
 
     def united(self, other: Evidence) -> Evidence:
         """Both together, where some nodes are in both."""
-        return self.joined(other.some(~np.isin(other.keys, self.keys)))
+        return self.joined(other.subset(~np.isin(other.keys, self.keys)))
 
 
 def codes_of(keys: Keys, evidence: Evidence) -> np.ndarray:
@@ -104,7 +104,7 @@ def with_certainty(table: np.ndarray, keys: Keys, evidence: Evidence) -> np.ndar
 
 
 def check_evidence(*nodes: object) -> None:
-    """The wall at run time: what is no evidence does not come through."""
+    """Refuse labels that are no evidence, at run time too."""
     for each in nodes:
         if type(each) is not Evidence:
             raise TypeError(f"a scorer may see Evidence alone, got {type(each).__name__}")

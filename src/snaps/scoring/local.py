@@ -1,6 +1,6 @@
-"""The local engine: what is known of every node without labels, and all that can be made of it.
+"""The local engine: graph and probabilities, and every table that scorers ask for.
 
-Left of the wall: labels come as evidence, inside the parts that name it.
+Labels reach it as evidence alone, inside the parts that name it.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ from snaps.scoring.regression import fit_in_context, guess_everywhere
 from snaps.search.update import extend
 from snaps.similarity import nearest
 
-MANY = 2**28  # numbers that a step of propagation reads, from which it is done once
+MANY = 2**28  # from so many numbers per step on, all folds are propagated in one pass
 
 Recipe = Part | Over | Basis
 Made = Mapping[Recipe, Any]
 
 
 class Inputs:
-    """Graph, probabilities, and the similarity graph if the user brought one; never changed.
+    """Graph, probabilities, and the similarity graph if the user passed one; never changed.
 
-    What is made of them is memoised by its recipe, which names all that it depends on: the
-    same recipe gives the same table, and no key can be stale.
+    Tables are memoised by their recipe, which names all that they depend on, so that none can be
+    stale.
 
     Attributes
     ----------
     graph : Graph
     probs : array (n, K)
     similarity : csr_array or None
-        The user's; it then stands for every `Similar`.
+        The user's, which is then used for every `Similar`.
     keys : uint64 array (n,)
     has : frozenset of str
-        What there is: features, and links, similar, context to average over.
+        What the data has: features, and links, similar, context to average over.
     large : bool
         Whether tables are made in blocks.
     kind : dtype
-        Of what the regression and the context graph are made of.
+        The precision of the tables behind the regression and the context graph.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Inputs:
         self._blocks = pieces(self.num_nodes, 8 * self.num_classes)
         self._scored: tuple[FittedScorer, Array] | None = None
         self._steps: dict[Propagated, int] = {}
-        self._held: dict[int, Any] = {}  # the users' scores among the keys, so that no id is reused
+        self._held: dict[int, Any] = {}  # scores of the user's: kept alive, as their id is a key
         held = {type(recipe) for recipe in made}
         featured, linked = graph.features is not None, graph.adjacency.nnz > 0
         available = {
@@ -184,7 +184,7 @@ class Inputs:
         score = _score_of(recipe)
         if score is None or type(score) in LIBRARY:
             return recipe
-        # Equality of a user's score may not see all that it holds: it is known by itself.
+        # The equality of a user's score may not cover all its state: its identity is the key.
         self._held[id(score)] = score
         return id(score), without_score(recipe)
 
@@ -205,7 +205,7 @@ class Inputs:
                 model = self.get(Ridge(k, evidence, search))
                 guesses = guess_everywhere(self, recipe.over, model.coefficients)
                 if self.large:
-                    self._made.pop(Summary(), None)  # which is large, and read no more
+                    self._made.pop(Summary(), None)  # large, and not read again
                 return guesses
             case Ridge(k, evidence, search):
                 return fit_in_context(self, Context(k, search), evidence)
@@ -240,7 +240,7 @@ class Inputs:
         return out
 
     def _prepare(self, part: Part) -> None:
-        """Make what blocks of a part read of all nodes, before the first block."""
+        """Make the tables of all nodes that blocks of a part read."""
         while isinstance(part, Mean):
             if self.get(part.over) is not None:
                 self.get(Averaged(part.of))
@@ -249,7 +249,7 @@ class Inputs:
             self.get(part)
 
     def _is_kept(self, part: Part) -> bool:
-        """Whether the table of all nodes is kept; of large graphs, what rows give is not."""
+        """Whether the table of all nodes is kept; on large graphs, not if rows are made alone."""
         return not self.large or not isinstance(part, (Own, Beliefs, Mean))
 
     def _block(self, part: Part, block: slice, rows: dict[Any, Array]) -> Array:
@@ -275,9 +275,9 @@ class Inputs:
         )
 
     def _exact(self, mean: Mean) -> bool:
-        """Whether to sum exactly: over links, which other engines list in other orders.
+        """Whether to sum exactly: over links, whose order differs between engines.
 
-        Weights of links and some scores may be of any size, and are summed as usual.
+        Weights of links and scores of the user's may be of any size, and are summed as usual.
         """
         return isinstance(mean.over, Links) and not self.graph.weighted and self._is_usual(mean)
 
@@ -335,17 +335,17 @@ class Inputs:
         return locate_keys(self.keys, keys)[0]
 
     def others(self, but: Keys, seed: int, count: int) -> Keys:
-        """The keys of so many random nodes that are not among some, in ascending order."""
+        """The keys of `count` random nodes that are not among `but`, in ascending order."""
         keys = np.sort(self.keys[~np.isin(self.keys, but)])
         return keys[smallest(seed, keys, SHARES_STREAM, count)]
 
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K).
 
-        What depends on evidence is asked for once, at few nodes: only those rows are made.
+        Of parts that depend on evidence, which are asked for once, only these rows are made.
         """
         with stage("scores"), np.errstate(all="ignore"):
-            for kind in (Context, Similar):  # searches need most memory: they come first
+            for kind in (Context, Similar):  # searches need the most memory, and come first
                 for over in dict.fromkeys(getattr(part, "over", None) for part, _ in asks):
                     if isinstance(over, kind):
                         self.get(over)
@@ -358,8 +358,9 @@ class Inputs:
     def _propagated_together(self, asks: Sequence[tuple[Part, Keys]]) -> dict[int, Array]:
         """Rows of the propagated parts, by their place among the asks.
 
-        Several over the same edges are propagated together, as many as a block holds. Over very
-        many edges all labels are propagated once, and those that a part leaves out taken away.
+        Parts over the same edges are propagated together, as many as a block holds. Over very many
+        edges all labels are propagated once, and the mass of those that a part leaves out is
+        subtracted.
         """
         out: dict[int, Array] = {}
         flows = [(i, part) for i, (part, _) in enumerate(asks) if isinstance(part, Propagated)]
@@ -371,7 +372,7 @@ class Inputs:
                 part = Propagated(over, whole)
                 table = self.get(part)
                 for i, evidence in same:
-                    left_out = whole.some(~np.isin(whole.keys, evidence.keys))
+                    left_out = whole.subset(~np.isin(whole.keys, evidence.keys))
                     nodes, codes = self.positions(asks[i][1]), codes_of(self.keys, left_out)
                     mass, steps = np.asarray(table[nodes], np.float64), self._steps[part]
                     out[i] = mass_without(matrix, mass, steps, nodes, codes)
@@ -408,7 +409,7 @@ class Inputs:
                     table = self.get(Averaged(of))
                     return neighbour_mean(matrix[positions], table, own, exact=exact)
                 return neighbour_mean_at(
-                    matrix, lambda those: self._rows(of, those, once), positions, np.float32,
+                    matrix, lambda rows: self._rows(of, rows, once), positions, np.float32,
                     exact=exact,
                 )  # fmt: skip
         return np.asarray(self.get(part)[positions], np.float64)
@@ -426,7 +427,7 @@ class Inputs:
 
     def score(self, scorer: FittedScorer, nodes: Positions | None = None) -> Array:
         """Scores (m, K) of some nodes, by default of all."""
-        # A part without weight need not be made. The regression is the first: it needs most memory.
+        # Parts without weight are not made. The regression comes first: it needs the most memory.
         wanted = [
             each for each in scorer.parts.items() if each[0] == "own" or scorer.weights[each[0]]
         ]
@@ -434,7 +435,7 @@ class Inputs:
         most = nodes is None or 2 * len(nodes) > self.num_nodes
         with stage("scores"), np.errstate(all="ignore"):
             if nodes is None or (most and (len(parts) > 1 or self.large)):
-                # Most rows are sooner combined and then taken than taken from each table.
+                # Faster than taking most rows from each table.
                 scores = self._all_scores(scorer, parts)
                 if nodes is not None:
                     scores = taken(scores, nodes)
@@ -459,7 +460,7 @@ class Inputs:
             self._prepare(part)
 
         def combine(block: slice) -> Array:
-            made: dict[Any, Array] = {}  # a part within several others is made once
+            made: dict[Any, Array] = {}  # parts that several others contain
             rows = {name: self._block(part, block, made) for name, part in parts.items()}
             return scorer.combine(rows, self.keys[block])
 
@@ -468,7 +469,7 @@ class Inputs:
             table.flags.writeable = False
             self._scored = scorer, table
         if self.large:
-            for recipe in self.made(Averaged, Propagated, Regressed):  # as large, and read no more
+            for recipe in self.made(Averaged, Propagated, Regressed):  # large, and not read again
                 self._made.pop(recipe, None)
         return table
 
@@ -486,7 +487,7 @@ def table_of(part: Part, probs: Array, keys: Keys) -> Array:
 
 
 def _has_evidence(part: Part) -> bool:
-    """Whether a table is made of probabilities with the labels of some nodes in their place."""
+    """Whether a table is made from probabilities in which known labels replace guesses."""
     while isinstance(part, Mean):
         part = part.of
     return isinstance(part, Beliefs)

@@ -1,7 +1,7 @@
-"""The left layer's plain scorer: s^ = (1 - lam - mu) S + lam As S + mu A S.
+"""The scorer of SNAPS and DAPS: s^ = (1 - lam - mu) S + lam As S + mu A S.
 
 `Mixing` chooses lam and mu (and the score's own parameters) by the size of the sets on the tuning
-nodes. Their labels never calibrate, which is why tuning costs no validity.
+nodes. Their labels are not calibrated on, so that tuning costs no validity.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ETA_GRID: tuple[Pair, ...] = tuple((eta / _STEPS, 0.0) for eta in range(_STEPS +
 
 
 def mixing_weights(lam: Any, mu: Any) -> dict[str, Any]:
-    """What each part weighs in s^ = (1 - lam - mu) S + lam As S + mu A S; numbers or arrays."""
+    """The weight of each part in s^ = (1 - lam - mu) S + lam As S + mu A S; numbers or arrays."""
     return {"own": 1.0 - (lam + mu), "similar": lam, "linked": mu}
 
 
@@ -56,8 +56,8 @@ class Mixing:
 
     score: Score  # S
     seed: int  # of its draws
-    similar: Similar | None = None  # whose mean lam weighs
-    linked: Links | None = None  # whose mean mu weighs
+    similar: Similar | None = None  # As; None for lam = 0
+    linked: Links | None = None  # A; None for mu = 0
     grid: tuple[Pair, ...] = ((0.0, 0.0),)
     fallback: Pair = (0.0, 0.0)  # with too few tuning nodes; with few, weights lean to it
     averaged: bool = True  # over the best pairs of resamples; else the best pair is taken
@@ -122,7 +122,7 @@ class Mixing:
     ) -> Array | None:
         """Labels in all sets of the tuning nodes, for each pair of the grid and the fitted one.
 
-        None when there are too few of them to tell.
+        None if there are too few tuning nodes.
         """
         from snaps._kernels.splitting import mixed_sizes
 
@@ -136,7 +136,7 @@ class Mixing:
 
 
 def _mixtures(names: Iterable[str], pairs: Array) -> Array:
-    """What each part weighs (pairs, parts)."""
+    """The weight of each part (pairs, parts)."""
     weights = mixing_weights(*pairs.T)
     return np.stack([weights[name] for name in names], axis=1)
 

@@ -1,10 +1,10 @@
-"""The words of the left layer: parts, engines, scorers.
+"""The vocabulary of scoring: parts, engines, scorers.
 
 A *part* is a recipe for a table (n, K), plain data that names all it depends on. A *scorer* says
 which parts it needs, is fitted on the parts' rows of tuning nodes, and combines rows into scores.
-What makes parts over all nodes is an *engine*.
+An *engine* makes parts over all nodes.
 
-All of them stand left of the wall: they take labels as `Evidence` alone.
+All of them take labels as `Evidence` alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from snaps.scoring.evidence import Evidence, Keys
 Array = np.ndarray
 
 
-# -- whose rows a mean is over -------------------------------------------------------------------
+# -- neighbours that means are over --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Search:
-    """How neighbours are looked for; see `similarity_graph`."""
+    """How neighbours are searched for; see `similarity_graph`."""
 
     method: str = "auto"
     recall: float = 0.95
@@ -108,18 +108,18 @@ class Regressed:
 
     @property
     def over(self) -> Context:
-        """Whose features are looked at."""
+        """The neighbours whose features are used."""
         return Context(self.k, self.search)
 
 
 Part = Probs | Own | Beliefs | Mean | Propagated | Regressed
 
-# -- what tables are made of ---------------------------------------------------------------------
+# -- intermediate tables ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The features, summed up in few columns."""
+    """The features, reduced to few columns."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Ridge:
 
 @dataclass(frozen=True)
 class Averaged:
-    """A table as means read it: in single precision, half of what they have to fetch."""
+    """A table in single precision, which halves what means have to read."""
 
     of: Part
 
@@ -148,7 +148,7 @@ def without_score(recipe: Any) -> Any:
     return replace(recipe, score=THR())
 
 
-# -- who makes tables, and who combines them -----------------------------------------------------
+# -- engines and scorers -----------------------------------------------------
 
 
 class Engine(Protocol):
@@ -156,13 +156,13 @@ class Engine(Protocol):
 
     num_classes: int
     has: frozenset[str]
-    """What there is: features, and links, similar, context to average over."""
+    """What the data has: features, and links, similar, context to average over."""
 
     def rows(self, asks: Sequence[tuple[Part, Keys]]) -> list[Array]:
         """Each part at its own nodes, (m, K)."""
 
     def others(self, but: Keys, seed: int, count: int) -> Keys:
-        """The keys of so many random nodes that are not among some, in ascending order."""
+        """The keys of `count` random nodes that are not among `but`, in ascending order."""
 
 
 class FittedScorer(Protocol):
@@ -182,11 +182,11 @@ class FittedScorer(Protocol):
 
     @property
     def parts(self) -> Mapping[str, Part]:
-        """What it combines."""
+        """The parts that it combines, by name."""
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """What each part weighs."""
+        """The weight of each part."""
 
     @property
     def tuning_scores(self) -> Array | None:

@@ -218,7 +218,7 @@ class Pooling:
             here = np.flatnonzero(fold == out)
             seen = evidence
             if self.tuning_evidence:
-                seen = evidence.some(~np.isin(evidence.keys, tuning.keys[here]))
+                seen = evidence.subset(~np.isin(evidence.keys, tuning.keys[here]))
             for name, part in make_parts(names, self.k, seen, self.search).items():
                 if name != "regression":
                     asks.append((name, part, here))

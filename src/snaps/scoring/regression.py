@@ -132,7 +132,7 @@ def fit_in_context(inputs: Surroundings, context: Context, evidence: Evidence) -
             return np.hstack([_reached(inputs, way, table, near, linked) for way in hops])
 
         columns = len(hops) * table.shape[1]
-        return solve(rows, columns, evidence.some(found), inputs.num_classes)
+        return solve(rows, columns, evidence.subset(found), inputs.num_classes)
 
 
 def guess_everywhere(
