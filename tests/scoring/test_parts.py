@@ -175,9 +175,9 @@ def test_no_row_is_made_with_the_label_of_its_own_node():
 
 
 def test_evidence_left_out_of_the_tuning_rows_alone(case):
-    """The first edition: tuning labels choose the weights and tell nothing else."""
+    """`tuning_evidence=False`: tuning labels choose the weights and are no evidence."""
     graph, probs, labels, pool = case
-    options = {"parts": pooling.FIRST_EDITION, "tuning_evidence": False}
+    options = {"parts": pooling.WITHOUT_REGRESSION, "tuning_evidence": False}
     cp = snaps.Pooled(0.1, **options).calibrate(
         graph, probs, labels, pool[:200], pool[200:350], known_nodes=TRAIN
     )

@@ -36,7 +36,7 @@ def test_sets_are_smaller_than_those_of_aps_and_lawful(name, data_dir, tmp_path)
     for alpha in (0.05, 0.1):
         rows = {row["method"]: row for row in result["rows"] if row["alpha"] == alpha}
         assert list(rows) == [
-            "APS", "SNAPS", "SNAPS, paper's pool", "THR", "Pooled, first edition", "Pooled",
+            "APS", "SNAPS", "SNAPS, paper's pool", "THR", "Pooled without regression", "Pooled",
         ]  # fmt: skip
         assert rows["SNAPS"]["size"] < rows["APS"]["size"]
         assert rows["Pooled"]["size"] < 1.01 * rows["THR"]["size"]

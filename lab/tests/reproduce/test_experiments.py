@@ -43,7 +43,9 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
     if table in ("pooled", "pooled-models"):
         assert len(sizes) == 8 and "retrained, THR" in sizes
         remarks = " ".join(catalogue.find(table).remarks(result))
-        assert "of the best retrained rival" in remarks and "of the first edition" in remarks
+        assert (
+            "of the best retrained rival" in remarks and "of Pooled without regression" in remarks
+        )
     names = {path.suffix for path in render.write(result, tmp_path / "out")}
     assert {".json", ".csv", ".md"} <= names
     assert "CoraML" in (tmp_path / "out" / f"{table}.md").read_text()
