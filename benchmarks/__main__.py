@@ -92,7 +92,9 @@ def main() -> None:
     parser.add_argument("--data-dir", default=os.environ.get("SNAPS_DATA") or None)
     parser.add_argument("--full", action="store_true", help="large sizes: hours, and 16 GB of disk")
     parser.add_argument("--folder", type=Path, help="where large graphs are kept for another run")
-    parser.add_argument("--only", default="", help="only tables whose title matches: 'growth|splits'")
+    parser.add_argument(
+        "--only", default="", help="only tables whose title matches: 'growth|splits'"
+    )
     chosen = parser.parse_args()
     which = chosen.which or ["data", "spark", "neighbours", "scale"]
     data_dir = chosen.data_dir

@@ -71,8 +71,8 @@ def can_be_nameless(folder):
     return handle is not None
 
 
-def complaint(call, *arguments, **options) -> str:
-    """What a call is refused with, in one line."""
+def error_line(call, *arguments, **options) -> str:
+    """The one line of the error that a call raises."""
     with pytest.raises(snaps.SnapsError) as caught:
         call(*arguments, **options)
     assert len(str(caught.value).splitlines()) == 1
@@ -92,7 +92,7 @@ def noted(call, *arguments, **options):
 
 
 class Case(NamedTuple):
-    """A made graph with names, whose first nodes trained the classifier."""
+    """A synthetic graph with names, whose first nodes trained the classifier."""
 
     graph: snaps.Graph
     probs: np.ndarray

@@ -260,5 +260,5 @@ def test_groups_of_a_file_are_names(tmp_path, names):
     header["groups"] = names
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(tmp_path / "bad.npz", **arrays)
-    message = small.complaint(snaps.load, tmp_path / "bad.npz")
+    message = small.error_line(snaps.load, tmp_path / "bad.npz")
     assert "'groups' must be different strings or numbers" in message
