@@ -37,7 +37,7 @@ def test_column_types(tmp_path, columns):
     try:
         small.change(small.write(tmp_path), "nodes", **columns)
     except pa.ArrowNotImplementedError:
-        pytest.skip("this version of pyarrow does not write such a column")
+        pytest.skip("this version of pyarrow does not write that column")
     same_folder(read_folder(tmp_path), small.graph(ids=NAMES))
 
 

@@ -31,7 +31,7 @@ def run(cache, **settings):
     return done.stdout.strip(), done.stderr
 
 
-def test_damaged_files_are_compiled_anew(tmp_path):
+def test_damaged_files_are_compiled_again(tmp_path):
     assert run(tmp_path) == ("[[1, 2, 3]]", NOTE)
     assert run(tmp_path) == ("[[1, 2, 3]]", "")
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]

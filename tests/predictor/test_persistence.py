@@ -75,7 +75,7 @@ def test_save_and_load_without_features(tmp_path):
     same_estimator(cp, snaps.load(tmp_path / "x.npz"))
 
 
-def test_a_loaded_estimator_calibrates_anew_as_the_first_one_would(tmp_path):
+def test_a_loaded_estimator_calibrates_again_as_the_first_one_would(tmp_path):
     cp = small.calibrated(snaps.SNAPS(0.2, k=5))
     cp.save(tmp_path / "x.npz")
     again = small.calibrated(snaps.load(tmp_path / "x.npz"))

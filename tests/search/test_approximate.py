@@ -402,7 +402,7 @@ def test_candidates_of_an_estimator(made):
     assert np.array_equal(grown.scores_, other.scores_)
 
 
-def test_an_approximate_graph_is_not_updated_but_made_anew(made):
+def test_an_approximate_graph_is_not_updated_but_made_again(made):
     data, probs = made
     nodes = np.arange(200, 900)
     cp = snaps.SNAPS(0.1, neighbours="approximate", recall=0.8)

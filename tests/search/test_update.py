@@ -147,7 +147,7 @@ def test_update_compares_rows_that_changed_only_in_columns_or_only_in_values(bot
             both_paths(lambda case=case: check_update(*case))
 
 
-def test_update_starts_anew_when_the_features_are_of_another_kind(words):
+def test_update_starts_again_when_the_features_are_of_another_kind(words):
     keys = np.arange(700, dtype=np.uint64)
     dense = words.toarray()
     wider = np.concatenate([dense, np.ones((700, 1))], axis=1)

@@ -329,7 +329,7 @@ def _losses(
     shared, (view,) = network.prepare(graph, [nodes])
     first, both = len(halves.quantile), len(halves.quantile) + len(halves.size)
     learnt = np.arange(both, len(nodes)) if len(trained) else np.arange(first)
-    places = torch.from_numpy(learnt)
+    positions = torch.from_numpy(learnt)
     targets = torch.from_numpy(labels[nodes[learnt]])
     own = torch.from_numpy(labels[halves.quantile])
     keys, held_out = graph.keys[halves.size], labels[halves.size]
@@ -340,7 +340,7 @@ def _losses(
         probs = F.softmax(logits, dim=1)
         true = probs[:first].gather(1, own[:, None])[:, 0]
         soft = inefficiency(true, probs[first:both], alpha, settings.temperature, settings.target)
-        return F.cross_entropy(logits[places], targets), soft, probs
+        return F.cross_entropy(logits[positions], targets), soft, probs
 
     def losses() -> tuple[list[Tensor], Tensor]:
         network.eval()

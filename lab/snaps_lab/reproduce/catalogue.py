@@ -57,8 +57,8 @@ def find(name: str) -> ModuleType:
     """The module that makes an experiment."""
     if name not in EXPERIMENTS:
         known = (*EXPERIMENTS, "all")
-        near = difflib.get_close_matches(name, known, 3, 0.3) or known
-        raise SnapsError(f"'TABLE' must be a known table such as {', '.join(near)}, got {name!r}")
+        alike = difflib.get_close_matches(name, known, 3, 0.3) or known
+        raise SnapsError(f"'TABLE' must be a known table such as {', '.join(alike)}, got {name!r}")
     return import_module(f"snaps_lab.reproduce.{EXPERIMENTS[name]}")
 
 

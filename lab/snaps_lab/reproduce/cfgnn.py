@@ -135,8 +135,8 @@ def _pooled(name: str, draw: int, alpha: float, setting: Setting) -> dict[str, A
         inputs, roles = prepare(name, MODEL, draw, setting)
         plan = spending_plan(name, draw, len(roles.calib), setting)
         method = method_of(Pooled(alpha, seed=plan.seed))
-        (found,) = split_method(method, inputs, roles, plan, [check_alpha(alpha)])
-        return means(found)
+        (result,) = split_method(method, inputs, roles, plan, [check_alpha(alpha)])
+        return means(result)
 
     depends = (runner.mark(name, setting, MODEL, draw), alpha, *runner.settled(setting))
     cell = f"{name}-{MODEL}-cfgnn-pooled-{alpha:g}-{draw}"

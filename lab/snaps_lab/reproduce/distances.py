@@ -122,7 +122,7 @@ def _far_cell(result: Result, row: Mapping[str, Any], theirs: Result | None) -> 
 
 
 def _why(result: Result, row: Mapping[str, Any], theirs: Result | None) -> str:
-    """What is known of a far cell; if nothing, how rare such a one is."""
+    """What is known of a far cell; if nothing, how rare it is."""
     cell = _cell(result["table"], row)
     if cell in CAUSES:
         return CAUSES[cell]

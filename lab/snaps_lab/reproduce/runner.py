@@ -24,7 +24,7 @@ from snaps_lab.reproduce.graphs import load_graph
 from snaps_lab.reproduce.protocol import draw_nodes, evaluate_draw
 from snaps_lab.reproduce.store import Store, fingerprint
 
-# Parts of fingerprints: raise one when a change of code changes what such cells hold.
+# Parts of fingerprints: raise one when a change of code changes what these cells hold.
 TRAINED = 1  # logits, and similarity graphs
 VERSION = 2  # all else
 K = 20

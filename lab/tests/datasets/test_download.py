@@ -316,7 +316,7 @@ def test_a_broken_connection_is_resumed(ready):
 
 
 @needs_pyg
-def test_a_server_without_ranges_is_asked_anew(ready):
+def test_a_server_without_ranges_is_asked_again(ready):
     ready.ranges = False
     ready.cut("cora_ml.npz", 500)
     datasets.load("cora_ml")
