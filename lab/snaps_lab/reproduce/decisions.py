@@ -192,7 +192,7 @@ def _set_rows(
         mine = [cell["sets"][method][f"{alpha:g}"][kind] for cell in cells]
         row = {"dataset": dataset, "promise": kind, "level": alpha, "method": method}
         row |= common.over_draws(mine, alpha, setting)
-        if kind == BY_CLASS:  # coverage is that of the classes together, which has another distribution
+        if kind == BY_CLASS:  # together the classes have another distribution
             for key in ("inside_law", "coverage_low", "coverage_high"):
                 del row[key]
         row["worst_class"] = min(
