@@ -88,7 +88,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @pytest.fixture
 def spark():
-    """The session of this process, started anew if a command ended it."""
+    """The session of this process, started again if a command ended it."""
     session = _started()
     if session._jsparkSession.sparkContext().isStopped():  # noqa: SLF001, nothing else says so
         session.stop()

@@ -60,10 +60,10 @@ def _on_data(data_dir: Path) -> Tables:
     yield "Start-up", startup.run
     yield "Tuning and 100 splits of SNAPS", lambda: tuning.run(data_dir)
     yield "Similarity graph, k = 20", lambda: similarity.run(data_dir)
-    yield "Pooled evidence beside SNAPS", lambda: pooled.run(data_dir)
+    yield "Pooled evidence compared with SNAPS", lambda: pooled.run(data_dir)
     yield "Recalibration after 1 % new nodes", lambda: recalibration.run(data_dir)
     yield "From a folder to a report", lambda: report.run(data_dir)
-    yield "Training beside PyTorch Geometric's layers", lambda: training.run(data_dir)
+    yield "Training compared with PyTorch Geometric's layers", lambda: training.run(data_dir)
 
 
 def _on_spark(data_dir: Path) -> Tables:
@@ -92,7 +92,9 @@ def main() -> None:
     parser.add_argument("--data-dir", default=os.environ.get("SNAPS_DATA") or None)
     parser.add_argument("--full", action="store_true", help="large sizes: hours, and 16 GB of disk")
     parser.add_argument("--folder", type=Path, help="where large graphs are kept for another run")
-    parser.add_argument("--only", default="", help="only tables with such a title: 'growth|splits'")
+    parser.add_argument(
+        "--only", default="", help="only tables whose title matches: 'growth|splits'"
+    )
     chosen = parser.parse_args()
     which = chosen.which or ["data", "spark", "neighbours", "scale"]
     data_dir = chosen.data_dir

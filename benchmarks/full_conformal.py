@@ -3,7 +3,7 @@
 `Pooled` scores every node from the labels of known and tuning nodes. Here those of calibration
 nodes count as well: each calibration node is scored from all labels but its own and from the test
 node's supposed one, the test node from all of them, so that a supposed label that is true leaves
-nothing that tells the n + 1 nodes apart. Weights and biases stay those of `Pooled`.
+nothing that distinguishes the n + 1 nodes. Weights and biases stay those of `Pooled`.
 
     python -m benchmarks.full_conformal --data-dir DATA --runs RUNS
 

@@ -59,7 +59,7 @@ class Task:
         return cls(unit, sample, exact.indices.reshape(SAMPLE, K))
 
     def recall(self, found: np.ndarray) -> float:
-        """Which share of the sample's true neighbours is among those found; -1: nobody."""
+        """Which share of the sample's true neighbours is among those found; -1: none found."""
         return float((found[:, :, None] == self.truth[:, None, :]).any(axis=1).mean())
 
 
@@ -206,7 +206,7 @@ def run(n: int, d: int) -> list[Row]:
 
 
 def awkward(full: bool) -> list[Row]:
-    """What zero rows, duplicates and one huge cluster cost beside clusters of a kind."""
+    """What zero rows, duplicates and one huge cluster cost compared with even clusters."""
     n, d = (FULL if full else SMALL)[-1]
     rng = np.random.default_rng(0)
     plain = clusters(n, d)
@@ -264,7 +264,7 @@ BAGS = {"favourite words": 2, "words by chance": 1}
 
 
 def sparse(full: bool) -> list[Row]:
-    """Many sparse columns: approximate beside exact, which is timed on some of the rows."""
+    """Many sparse columns: approximate compared with exact, which is timed on some of the rows."""
     rows: list[Row] = []
     cases = [(20_000, 2000, kind) for kind in BAGS]
     if full:

@@ -1,4 +1,4 @@
-"""SNAPS recalibrated after 1 % new nodes: similarity graph updated against searched for anew."""
+"""SNAPS recalibrated after 1 % new nodes: similarity graph updated, or searched for again."""
 
 from __future__ import annotations
 

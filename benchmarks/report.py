@@ -1,4 +1,4 @@
-"""The report of a large graph beside the prediction it tells of."""
+"""The report of a large graph compared with the prediction it is about."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _of_children() -> float:
 
 
 def pipeline(shape: Shape, folder: Path, ways: dict[str, Sequence[str]]) -> list[Row]:
-    """One row per way to find neighbours: the command beside the bare product with M candidates."""
+    """A row per way to find neighbours: the command, and the bare product with M candidates."""
     if not folder.exists():
         made.write(folder, shape)
     rows: list[Row] = []
@@ -88,22 +88,22 @@ def pipeline(shape: Shape, folder: Path, ways: dict[str, Sequence[str]]) -> list
 @cache
 def _measured(shape: Shape, folder: Path, name: str, candidates: int, *options: str) -> Row:
     before = bare_product(shape, candidates)
-    told = predict(folder, *(each.format(M=candidates) for each in options))
+    printed = predict(folder, *(each.format(M=candidates) for each in options))
     bare, bare_cpu = map(min, before, bare_product(shape, candidates))
-    seconds = told["seconds"]
+    seconds = printed["seconds"]
     row: Row = {
         "nodes": f"{shape.nodes:,}",
         "edges": f"{shape.edges:,}",
         "way": name.format(M=f"{candidates:,}"),
-        "recall": told["neighbours"].get("similar", {}).get("recall", 1.0),
+        "recall": printed["neighbours"].get("similar", {}).get("recall", 1.0),
         **{stage: seconds.get(stage, 0.0) for stage in STAGES},
         "total s": seconds["total"],
         "bare product s": bare,
         "ratio": seconds["total"] / bare,
-        "cpu s": told["cpu"],
-        "ratio, cpu": told["cpu"] / bare_cpu,
-        "GB": (told["peak_memory"] or 0) / 1e9,
-        "coverage": told["coverage"],
+        "cpu s": printed["cpu"],
+        "ratio, cpu": printed["cpu"] / bare_cpu,
+        "GB": (printed["peak_memory"] or 0) / 1e9,
+        "coverage": printed["coverage"],
     }
     print(row, file=sys.stderr, flush=True)
     return row
@@ -135,7 +135,7 @@ def _best(work: Callable[[], Any], repeats: int = 3) -> float:
 
 
 def aggregation(nodes: int, entries: int, classes: int = 47) -> list[Row]:
-    """Means over neighbours beside SciPy, torch, DuckDB and the bandwidth of a copy.
+    """Means over neighbours compared with SciPy, torch, DuckDB and the bandwidth of a copy.
 
     All of them on tables in double precision, and in single precision, as `snaps` averages scores;
     its sums are double in both.

@@ -1,4 +1,4 @@
-"""Spark on one machine beside the local engine: time, memory, bytes shuffled, workers, skew.
+"""Spark on one machine compared with the local engine: time, memory, bytes shuffled, workers, skew.
 
 One measurement by itself, in a process of its own: python -m benchmarks.spark FOLDER --workers 2
 """
@@ -52,7 +52,7 @@ def make_folder(
     dim: int = NUM_FEATURES,
     hub: float = 0.0,
 ) -> Path:
-    """A made graph as a folder of part files; a hub takes edges from others, and adds none."""
+    """A synthetic graph as a folder of part files; a hub takes edges from others, and adds none."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, classes, num_nodes)
     centres = rng.normal(size=(classes, dim))
@@ -150,7 +150,7 @@ def skew(data_dir: Path, size: int = SKEWED) -> list[dict[str, float | str]]:
 
 
 def agree(data_dir: Path) -> list[dict[str, float | str]]:
-    """Whether both engines say the same of real graphs; similar nodes are looked for among all."""
+    """Whether both engines say the same of real graphs; similar nodes are searched among all."""
     rows = []
     for name in GRAPHS:
         graph, labels = load_graph(data_dir, name)
@@ -168,15 +168,15 @@ def agree(data_dir: Path) -> list[dict[str, float | str]]:
                 for workers in (0, 2)
             )
             for method, local, spark in zip(METHODS, *both, strict=True):
-                told: dict[str, float | str] = {"graph": name, "method": method}
+                row: dict[str, float | str] = {"graph": name, "method": method}
                 for what in ("weights", "threshold", "scores"):
-                    told[f"same {what}"] = "yes" if local[what] == spark[what] else "NO"
+                    row[f"same {what}"] = "yes" if local[what] == spark[what] else "NO"
                 ours, theirs = (_sets(f"{room}/{workers}-{method}") for workers in (0, 2))
-                told |= {
+                row |= {
                     "sets": str(len(ours)),
                     "same sets": "yes" if ours == theirs else "NO",
                 }
-                rows.append(told)
+                rows.append(row)
     return rows
 
 

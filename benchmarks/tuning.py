@@ -27,7 +27,7 @@ Mix = Callable[[float, float], torch.Tensor]
 
 
 def torch_mix(scores: torch.Tensor, similar: sp.csr_array, linked: sp.csr_array) -> Mix:
-    """Mixed scores as the authors compute them: everything anew at each call."""
+    """Mixed scores as the authors compute them: everything again at each call."""
     n = len(scores)
     edge_index = torch.from_numpy(np.stack(linked.tocoo().coords).astype(np.int64))
     near = _row_normalised(similar).tocoo()

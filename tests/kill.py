@@ -179,7 +179,7 @@ def write(folder: Path, times: int, moments: random.Random) -> Counter[str]:
     """One graph folder over another: the old one, the new one, or one that is refused."""
     draw = np.random.default_rng(0)
     place, probs = folder / "g", draw.dirichlet(np.ones(3), 500)
-    tables = [np.eye(500), sp.eye_array(500, format="csr")]  # in nodes.parquet, and beside it
+    tables = [np.eye(500), sp.eye_array(500, format="csr")]  # in nodes.parquet, and next to it
     graphs = [snaps.Graph(draw.integers(0, 500, (2, 900)), table) for table in tables]
     labels = draw.integers(0, 3, (2, 500))
     wholes, target = [{}, {}], 0
@@ -292,5 +292,5 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as place:
             began = time.monotonic()
             seen = SCENES[name](Path(place), given.times, random.Random(given.seed))
-            told = ", ".join(f"{state} {number}" for state, number in sorted(seen.items()))
-            print(f"{name}: {told} ({time.monotonic() - began:.0f} s)", flush=True)
+            counts = ", ".join(f"{state} {number}" for state, number in sorted(seen.items()))
+            print(f"{name}: {counts} ({time.monotonic() - began:.0f} s)", flush=True)

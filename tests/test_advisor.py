@@ -125,7 +125,7 @@ def errors_of(halves):
 @pytest.mark.parametrize("by_class", [False, True])
 @pytest.mark.parametrize("n_calib", [30, 500])
 def test_the_size_is_that_of_so_many_calibration_nodes(n_calib, by_class):
-    """Against draws of so many nodes from those at hand, each with its own threshold."""
+    """Against draws of so many nodes from those given, each with its own threshold."""
     random = np.random.default_rng(0)
     labels = np.repeat([0, 1], [320, 480])
     levels = random.beta(1 + labels, 3)[:, None] * [1, 0.9]
@@ -229,16 +229,16 @@ def test_what_is_expected_is_what_comes(case, advice):
 
 @pytest.mark.parametrize("goal", GOALS)
 def test_advice(advice, goal):
-    told = advice.for_goal(goal)
-    assert told.goal == goal and told.comparison is advice.comparison
-    assert (told.name, told.runner_up) == tuple(row["method"] for row in told.rows[:2])
-    assert told.reason.startswith(f"{told.name}: ") and told.runner_up in told.reason
-    assert f"goal {goal}, 300 tuning nodes, {FOLDS} folds, 300 nodes" in told.reason
-    assert told.method.alpha == 0.1 and not hasattr(told.method, "threshold_")
-    lines = str(told).splitlines()
-    assert len(lines) == 2 + bool(told.cost) + len(CANDIDATES)
-    assert [line.split("  ")[0] for line in lines[-len(told.rows) :]] == [
-        row["method"] for row in told.rows
+    choice = advice.for_goal(goal)
+    assert choice.goal == goal and choice.comparison is advice.comparison
+    assert (choice.name, choice.runner_up) == tuple(row["method"] for row in choice.rows[:2])
+    assert choice.reason.startswith(f"{choice.name}: ") and choice.runner_up in choice.reason
+    assert f"goal {goal}, 300 tuning nodes, {FOLDS} folds, 300 nodes" in choice.reason
+    assert choice.method.alpha == 0.1 and not hasattr(choice.method, "threshold_")
+    lines = str(choice).splitlines()
+    assert len(lines) == 2 + bool(choice.cost) + len(CANDIDATES)
+    assert [line.split("  ")[0] for line in lines[-len(choice.rows) :]] == [
+        row["method"] for row in choice.rows
     ]
 
 
@@ -249,10 +249,10 @@ def test_advice_on_size_beats_the_plain_method(advice):
 
 def test_no_label_but_those_of_tuning_and_known_nodes_is_read(case, advice):
     graph, probs, labels = case
-    told = np.full_like(labels, -1)
-    told[:380] = labels[:380]
+    visible = np.full_like(labels, -1)
+    visible[:380] = labels[:380]
     shuffled = np.random.default_rng(0).permutation(TUNE)
-    again = snaps.advise(graph, probs, told, shuffled, alpha=0.1, known_nodes=TRAIN)
+    again = snaps.advise(graph, probs, visible, shuffled, alpha=0.1, known_nodes=TRAIN)
     assert again.rows == advice.rows
 
 
@@ -308,14 +308,14 @@ def test_methods_of_your_own(case):
         ),
     ],
 )
-def test_complaints(case, options, message):
+def test_errors(case, options, message):
     arguments = {"tune_nodes": TUNE, "alpha": 0.1, **options}
     with pytest.raises(snaps.SnapsError) as caught:
         snaps.advise(*case, **arguments)
     assert str(caught.value) == message
 
 
-def test_tuning_nodes_unlike_the_others_are_told_of_once(case):
+def test_tuning_nodes_unlike_the_others_are_reported_once(case):
     graph, probs, labels = case
     one_kind = TUNE[labels[TUNE] < 2]
     with pytest.warns(snaps.SnapsWarning) as heard:
@@ -323,9 +323,9 @@ def test_tuning_nodes_unlike_the_others_are_told_of_once(case):
             graph, probs, labels, one_kind, alpha=0.1, known_nodes=TRAIN,
             methods={"Pooled": snaps.Pooled(0.1)},
         )  # fmt: skip
-    (told,) = heard
-    assert str(told.message).startswith("the tuning nodes are not like the others")
-    assert told.filename == __file__
+    (caught,) = heard
+    assert str(caught.message).startswith("the tuning nodes are not like the others")
+    assert caught.filename == __file__
 
 
 def test_another_goal_must_exist_too(advice):

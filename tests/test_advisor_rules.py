@@ -102,7 +102,7 @@ def test_without_the_default_the_smallest_of_those_within_noise_wins():
         ((0.89, 0.89, 0.90), DEFAULT),
     ],
 )
-@pytest.mark.parametrize("errors", [0.001, 0.1])  # noise excuses nobody here
+@pytest.mark.parametrize("errors", [0.001, 0.1])  # noise excuses no method here
 def test_for_balance_the_smallest_sets_that_reach_the_level_win(goal, worst, pick, errors):
     sizes = {DEFAULT: 1.2, "second": 1.3, "third": 1.4}
     numbers = {
@@ -155,7 +155,7 @@ def test_every_number_has_an_interval():
     assert found.name == found.runner_up == "one"
 
 
-# ---- beside the table of splits ------------------------------------------------------------------
+# ---- next to the table of splits -----------------------------------------------------------------
 
 
 def note(rows, goal="smallest"):

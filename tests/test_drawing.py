@@ -18,7 +18,7 @@ from snaps.cli import main
 from snaps.folder import read_folder
 from tests import kill
 from tests.helpers import small
-from tests.helpers.small import complaint
+from tests.helpers.small import error_line
 
 TRUTH = dict(zip(small.NAMES.tolist(), small.LABELS.tolist(), strict=True))
 ROLES = np.array([*["train"] * 6, *["valid"] * 5, *["tune"] * 4, *[""] * 45])
@@ -164,10 +164,10 @@ def test_a_second_draw_must_extend_the_first(folder, tmp_path):
     drawing.draw(folder, first, nodes=12, seed=7)
     drawing.label(folder, fill(first))
     words = "'--seed' must be 7, as in the draw whose labels were seen"
-    assert words in complaint(drawing.draw, folder, more, nodes=20, seed=8)
+    assert words in error_line(drawing.draw, folder, more, nodes=20, seed=8)
     words = "'--nodes' must be at least 12"
-    assert words in complaint(drawing.draw, folder, more, nodes=11, seed=7)
-    assert "no label yet" in complaint(drawing.draw, folder, more, nodes=12, seed=7)
+    assert words in error_line(drawing.draw, folder, more, nodes=11, seed=7)
+    assert "no label yet" in error_line(drawing.draw, folder, more, nodes=12, seed=7)
     assert not more.exists()
     drawing.draw(folder, more, nodes=20, seed=7)
     assert len(rows_of(more)) == 8 and not set(rows_of(more)) & set(rows_of(first))
@@ -182,7 +182,7 @@ def test_a_lost_record_is_no_way_to_a_second_look(folder, tmp_path):
     drawing.draw(folder, tmp_path / "a.csv", nodes=12, seed=7)
     drawing.label(folder, fill(tmp_path / "a.csv"))
     (folder / "draw.json").unlink()
-    found = complaint(drawing.draw, folder, tmp_path / "b.csv", nodes=20, seed=8)
+    found = error_line(drawing.draw, folder, tmp_path / "b.csv", nodes=20, seed=8)
     assert "must be calib for nodes drawn by 'snaps draw' alone, got 12 others" in found
 
 
@@ -200,7 +200,7 @@ def test_a_pool_that_has_grown(tmp_path):
     labels = [TRUTH[n] if n in ids else known[place[n]] for n in small.NAMES.tolist()]
     small.change(new, "nodes", role=lambda _: [r or None for r in roles], label=lambda _: labels)
     (new / "draw.json").write_bytes((old / "draw.json").read_bytes())
-    assert "'--nodes' must be at least" in complaint(
+    assert "'--nodes' must be at least" in error_line(
         drawing.draw, new, tmp_path / "b.csv", nodes=10, seed=7
     )
     drawing.draw(new, tmp_path / "b.csv", nodes=25, seed=7)
@@ -212,11 +212,11 @@ def test_labels_that_are_missing(folder, tmp_path, capsys):
     out = tmp_path / "a.csv"
     drawing.draw(folder, out, nodes=24, seed=1)
     left = rows_of(out)[3:6]
-    found = complaint(drawing.label, folder, fill(out, leave=left))
+    found = error_line(drawing.label, folder, fill(out, leave=left))
     assert "for each of the 24 nodes drawn, got 3 without" in found
     short = [id_ for id_ in rows_of(out) if id_ not in left]  # rows that were taken out
     write_csv(tmp_path / "b.csv", {"id": short, "label": [TRUTH[id_] for id_ in short]})
-    assert "got 3 without" in complaint(drawing.label, folder, tmp_path / "b.csv")
+    assert "got 3 without" in error_line(drawing.label, folder, tmp_path / "b.csv")
     before = kill.contents(folder)
     assert run("label", folder, out) == 2 and kill.contents(folder) == before
     assert run("label", folder, out, "--allow-missing") == 0
@@ -252,11 +252,11 @@ def test_missing_labels_keep_the_guarantee(seed):
 
 def test_what_is_refused(folder, tmp_path):
     out = tmp_path / "a.csv"
-    draw = complaint
+    draw = error_line
     assert "at most 45, the size of the pool" in draw(drawing.draw, folder, out, nodes=46)
     assert "'--nodes' must be given" in draw(drawing.draw, folder, out)
     assert "must end in .csv" in draw(drawing.draw, folder, tmp_path / "a.txt", nodes=5)
-    assert "draw.json' must exist" in complaint(drawing.label, folder, out)
+    assert "draw.json' must exist" in error_line(drawing.label, folder, out)
     assert sorted(os.listdir(tmp_path)) == ["g"] and "draw.json" not in os.listdir(folder)
     drawing.draw(folder, out, nodes=5)
     assert "must not exist" in draw(drawing.draw, folder, out, nodes=5)
@@ -266,11 +266,11 @@ def test_what_is_refused(folder, tmp_path):
         (["0", "1", "2", "0", "3"], "must be one of 0, 1, 2, got 3"),
     ):
         write_csv(out, {"id": ids, "label": labels})
-        assert words in complaint(drawing.label, folder, out)
+        assert words in error_line(drawing.label, folder, out)
     write_csv(out, {"id": [*ids, "node-0"], "label": ["0"] * 6})
-    assert "must have nodes that were drawn, got node-0" in complaint(drawing.label, folder, out)
+    assert "must have nodes that were drawn, got node-0" in error_line(drawing.label, folder, out)
     write_csv(out, {"id": [*ids, ids[0]], "label": ["0"] * 6})
-    assert "must not repeat a node" in complaint(drawing.label, folder, out)
+    assert "must not repeat a node" in error_line(drawing.label, folder, out)
 
 
 def test_chances_of_a_column(folder, tmp_path):
@@ -288,7 +288,7 @@ def test_chances_of_a_column(folder, tmp_path):
     assert set(rows_of(out)) == set(POOL[drawing.ranked(POOL, 7, None, np.full(45, 0.5))])
     assert json.loads((folder / "draw.json").read_text())["chances"] == "risk"
     drawing.label(folder, fill(out))
-    found = complaint(drawing.draw, folder, tmp_path / "b.csv", nodes=40, seed=7)
+    found = error_line(drawing.draw, folder, tmp_path / "b.csv", nodes=40, seed=7)
     assert "'--chances' must be risk" in found
     with open(out) as file:
         assert "risk" not in file.read()  # who labels should not see it
@@ -355,7 +355,7 @@ def test_watch_on_a_folder(folder, tmp_path, capsys):
     assert run(*watch) == 2 and "must be one of 0, 1, 2" in capsys.readouterr().err
     drawing.label(folder, fill_all(audit, ids))
     assert run("calibrate", folder, "--alpha", 0.2, "--k", 5, "--out", model) == 0
-    assert run(*watch) == 2  # these nodes calibrate now
+    assert run(*watch) == 2  # these are calibration nodes now
     capsys.readouterr()
 
 

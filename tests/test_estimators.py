@@ -17,7 +17,17 @@ import torch
 import snaps
 from tests.helpers import law, small
 from tests.helpers import transcription as t
-from tests.helpers.small import CALIB, LABELS, NAMES, NUM_NODES, PROBS, TEST, complaint, made, noted
+from tests.helpers.small import (
+    CALIB,
+    LABELS,
+    NAMES,
+    NUM_NODES,
+    PROBS,
+    TEST,
+    error_line,
+    made,
+    noted,
+)
 
 SEED = 20245
 REGIONS = np.array(["north", "south", "west"])[np.arange(NUM_NODES) % 3]
@@ -67,7 +77,7 @@ def test_a_threshold_per_group(by_class):
 
 @pytest.mark.parametrize("by_class", [False, True])
 def test_coverage_follows_its_law_in_each_group(one_thread, by_class):
-    """Given how many nodes of a degree band calibrate, its hits follow the law for that many."""
+    """Given the number of calibration nodes of a degree band, its hits are as expected."""
     case, alpha = made(), 0.2
     random = np.random.default_rng(SEED)
     cp = snaps.SNAPS(alpha, weights=(0.3, 0.3), seed=SEED, class_conditional=by_class)
@@ -93,7 +103,7 @@ def test_coverage_follows_its_law_in_each_group(one_thread, by_class):
 
 
 def test_one_threshold_for_all_misses_the_law_of_the_groups(one_thread):
-    """Teeth: the groups differ, and only thresholds of their own bring each to the law."""
+    """Teeth: the groups differ, and only thresholds of their own give each its coverage."""
     case, alpha = made(), 0.2
     random = np.random.default_rng(SEED)
     cp = snaps.SplitConformal(alpha, score=snaps.THR())
@@ -137,15 +147,15 @@ def test_groups_of_every_kind(groups):
     assert sorted(cp.threshold_) == sorted(thresholds.values())
     mask = [[cp.scores_[i, y] <= thresholds[listed[i]] for y in range(3)] for i in TEST]
     np.testing.assert_array_equal(cp.predict_set(TEST).mask, mask)
-    told = cp.evaluate(LABELS, TEST)["group_coverage"]
+    by_group = cp.evaluate(LABELS, TEST)["group_coverage"]
     plain = (str, int, float, bool, type(None))
-    assert told == {
+    assert by_group == {
         (name if isinstance(name, plain) else str(name)): pytest.approx(
             np.mean([mask[i - 30][LABELS[i]] for i in TEST if listed[i] == name])
         )
         for name in thresholds
     }
-    json.dumps(told)
+    json.dumps(by_group)
 
 
 def test_a_group_with_too_few_nodes_gets_full_sets_and_one_warning():
@@ -177,7 +187,7 @@ def test_a_group_with_too_few_nodes_gets_full_sets_and_one_warning():
     ],
 )
 def test_groups_that_are_none(groups, message):
-    assert complaint(small.calibrated, groups=groups).startswith(message)
+    assert error_line(small.calibrated, groups=groups).startswith(message)
 
 
 @pytest.mark.parametrize("by_class", [False, True])
@@ -192,7 +202,7 @@ def test_groups_are_saved(tmp_path, by_class):
     np.testing.assert_array_equal(again.predict_p(), cp.predict_p())
     assert again.evaluate(LABELS) == cp.evaluate(LABELS)
     small.calibrated(cp, groups=[(region,) for region in REGIONS.tolist()])
-    assert complaint(cp.save, tmp_path / "cp") == (
+    assert error_line(cp.save, tmp_path / "cp") == (
         "'groups' must be strings or numbers to be saved, got ('north',)"
     )
 
@@ -245,7 +255,7 @@ def test_chance_is_the_node_s_own_however_it_is_asked_for():
         np.testing.assert_array_equal(cp.predict_p(some, smoothed=True), p[places])
         np.testing.assert_array_equal(cp.predict_set(some, smoothed=True).mask, whole[places])
     assert len(np.unique(p)) == p.size  # each node and label has a draw of its own
-    assert complaint(cp.predict_set, smoothed="yes") == (
+    assert error_line(cp.predict_set, smoothed="yes") == (
         "'smoothed' must be True or False, got 'yes'"
     )
 
@@ -290,15 +300,15 @@ def test_names_through_every_verb(tmp_path, method, spelling):
     lines = [json.loads(line) for line in (tmp_path / "sets.jsonl").read_text().splitlines()]
     assert [line["labels"] for line in lines] == [one.tolist() for one in sets]
 
-    told, before = cp.evaluate(labels, asked), plain.evaluate(LABELS, TEST)
-    assert told["class_coverage"] == {
+    result, before = cp.evaluate(labels, asked), plain.evaluate(LABELS, TEST)
+    assert result["class_coverage"] == {
         name.item(): before["class_coverage"][y] for y, name in enumerate(names)
     }
     weakest = before["weakest_slice"]
     if weakest["by"] == "class":
         weakest["name"] = names[weakest["name"]].item()
-    assert {**told, "class_coverage": 0} == {**before, "class_coverage": 0}
-    assert str(names[0]) in str(told)
+    assert {**result, "class_coverage": 0} == {**before, "class_coverage": 0}
+    assert str(names[0]) in str(result)
 
     explained = cp.explain(NAMES[40])
     assert (explained.node, explained.id) == (40, NAMES[40])
@@ -309,7 +319,7 @@ def test_names_through_every_verb(tmp_path, method, spelling):
     cp.save(tmp_path / "cp")
     again = snaps.load(tmp_path / "cp")
     assert [one.tolist() for one in again.predict_set(asked)] == [one.tolist() for one in sets]
-    assert again.recalibrate(graph, PROBS, labels).evaluate(labels, asked) == told
+    assert again.recalibrate(graph, PROBS, labels).evaluate(labels, asked) == result
 
 
 @pytest.mark.parametrize(
@@ -317,15 +327,15 @@ def test_names_through_every_verb(tmp_path, method, spelling):
     [
         (lambda cp: cp.predict_set(["node-3", "node-99"]),
          "'nodes' must name nodes of the graph, got node-99"),
-        (lambda cp: cp.explain("nobody"), "'node' must name nodes of the graph, got nobody"),
+        (lambda cp: cp.explain("stranger"), "'node' must name nodes of the graph, got stranger"),
         (lambda cp: cp.evaluate(np.where(LABELS > 1, "violet", COLOURS[LABELS])), "violet"),
         (lambda cp: cp.evaluate(LABELS), "'labels' must"),
     ],
 )  # fmt: skip
-def test_names_that_nobody_has(call, message):
+def test_names_of_no_node(call, message):
     cp = snaps.SplitConformal(0.2)
     cp.calibrate(small.graph(ids=NAMES), PROBS, COLOURS[LABELS], CALIB, classes=COLOURS)
-    assert message in complaint(call, cp)
+    assert message in error_line(call, cp)
 
 
 # ---- Defects that were seen ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from snaps.scoring.evidence import Labelled
 from tests.helpers import small
 from tests.helpers.small import CALIB, LABELS, NAMES, NUM_NODES, PROBS
 
-# ---- the law -------------------------------------------------------------------------------------
+# ---- coverage -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
@@ -51,7 +51,7 @@ class Heated(snaps.THR):
         return 1 - probs / probs.sum(axis=1, keepdims=True)
 
 
-def test_scores_of_the_users_own_are_told_apart():
+def test_scores_of_the_users_own_are_distinguished():
     pool = np.arange(NUM_NODES)
     methods = {
         "cold": snaps.DAPS(0.2, score=Heated(1.0)),
@@ -118,7 +118,7 @@ def test_calibration_nodes_do_not_come_through_the_wall():
 # ---- recalibration -------------------------------------------------------------------------------
 
 
-def test_kept_on_a_graph_that_only_numbers_its_nodes_nobody_is_known():
+def test_kept_on_a_graph_that_only_numbers_its_nodes_none_is_known():
     cp = small.calibrated(snaps.Pooled(0.2, k=5), known_nodes=np.arange(30, 50))
     other = snaps.Graph(small.EDGES[:, ::-1], small.FEATURES[::-1], NUM_NODES)
     named = snaps.Graph(small.EDGES[:, ::-1], small.FEATURES[::-1], NUM_NODES, ids=NAMES)
@@ -176,7 +176,7 @@ def test_parameters_are_changed_all_or_none():
     assert cp.k == 5
 
 
-def test_p_values_of_calibration_nodes_are_told():
+def test_p_values_of_calibration_nodes_come_with_a_warning():
     with pytest.warns(snaps.SnapsWarning, match="1 of the nodes were used to calibrate or tune"):
         small.calibrated().predict_p([0, 50])
 

@@ -151,25 +151,25 @@ def test_sets_by_id():
     for key in (sets.ids[order], sets.ids[order].tolist(), pd.Series(sets.ids[order])):
         assert as_lists(sets[key]) == [NAMED[i] for i in order]
         assert sets[key].ids.tolist() == sets.ids[order].tolist()
-    for key in ("nobody", ["v", "nobody"]):
+    for key in ("stranger", ["v", "stranger"]):
         with pytest.raises(KeyError) as caught:
             sets[key]
         assert isinstance(caught.value, snaps.SnapsError)
-        told = "'sets[...]' must be ids of nodes with a set, got 'nobody'"
-        assert str(caught.value) == told
+        message = "'sets[...]' must be ids of nodes with a set, got 'stranger'"
+        assert str(caught.value) == message
 
 
 def test_integers_are_positions_whatever_the_ids():
     sets = snaps.PredictionSets(MASK, ids=[4, 3, 2, 1, 0])
     assert sets[4].tolist() == np.flatnonzero(MASK[4]).tolist()
-    assert "must be a position" in small.complaint(sets.__getitem__, "4")
+    assert "must be a position" in small.error_line(sets.__getitem__, "4")
 
 
 def test_an_id_of_two_sets():
     sets = snaps.PredictionSets(MASK, ids=["a", "b", "a", "c", "d"])
     assert sets["b"].tolist() == np.flatnonzero(MASK[1]).tolist()
-    told = "'sets[...]' must be ids that a single set has, got a"
-    assert small.complaint(sets.__getitem__, "a").startswith(told)
+    message = "'sets[...]' must be ids that a single set has, got a"
+    assert small.error_line(sets.__getitem__, "a").startswith(message)
 
 
 # ---- Names ---------------------------------------------------------------------------------------
@@ -192,13 +192,13 @@ def test_named_classes():
 
 
 def test_names_must_fit_the_mask():
-    for classes, told in (
+    for classes, message in (
         (["a", "b"], "'classes' must have one entry per column of probs (3), got 2"),
         (["a", "b", "a"], "'classes' must be unique, got 'a' twice or more"),
     ):
         with pytest.raises(snaps.SnapsError) as caught:
             snaps.PredictionSets(MASK, classes=classes)
-        assert str(caught.value) == told
+        assert str(caught.value) == message
 
 
 # ---- Which nodes are predicted -------------------------------------------------------------------

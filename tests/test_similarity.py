@@ -220,7 +220,7 @@ def test_all_rows_alike_take_the_smallest_ids(both_paths):
 
 
 def test_multiples_of_one_row_take_the_smallest_ids(both_paths):
-    """More of them than a list holds: neither float32 nor float64 tells them apart, the ids do."""
+    """More of them than a list holds: they tie in float32 and in float64, ids decide."""
     rng = np.random.default_rng(0)
     table, ids = (
         rng.permutation(np.arange(1, 1501))[:, None] * np.array([[1, 2, 3]]),
@@ -253,7 +253,7 @@ def test_rows_with_one_entry_have_its_direction(wide, kind, both_paths):
 
 
 def test_rows_with_one_entry_are_compared_once(monkeypatch):
-    """Not each with all others, which float32 and float64 cannot tell apart either."""
+    """Not each with all others, which tie in float32 and float64 too."""
     seen = []
     search = similarity._search_dense
 
@@ -293,7 +293,7 @@ def test_scale_does_not_matter(scale, both_paths):
         ({"progress": 1}, "'progress' must be True or False, got 1"),
     ],
 )
-def test_complaints(arguments, message):
+def test_errors(arguments, message):
     with pytest.raises(snaps.SnapsError, match=message):
         similarity_graph(np.eye(5), **{"k": 1, **arguments})
 

@@ -24,7 +24,7 @@ from tests.helpers.worlds import (
 
 
 def calibrating(world, pool, n_calib, n_splits):
-    """The library's splits: for each, the pool nodes that calibrate and those that do not."""
+    """The library's splits: for each, the calibration nodes and the other nodes of the pool."""
     keys = np.array(world.ids, np.uint64)[pool]
     drawn = np.asarray(snaps.splits.draw_splits(world.seed, keys, n_calib, n_splits))
     for row in drawn:
@@ -165,7 +165,7 @@ def test_splits_name_classes_with_too_few_calibration_nodes():
     labels = np.r_[np.zeros(150, int), np.full(4, 1)]
     probs = np.full((len(labels), 2), 0.5)
     method = snaps.SplitConformal(0.1, class_conditional=True)
-    told = "1 of 2 classes .* in some splits .* class 1$"
-    with pytest.warns(snaps.errors.SnapsWarning, match=told):
+    message = "1 of 2 classes .* in some splits .* class 1$"
+    with pytest.warns(snaps.errors.SnapsWarning, match=message):
         out = snaps.evaluate_splits(method, None, probs, labels, np.arange(len(labels)), 80, 5)
     assert np.isinf(out["threshold"][:, 1]).all() and np.isfinite(out["threshold"][:, 0]).all()

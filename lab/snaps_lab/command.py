@@ -30,7 +30,7 @@ def reproduce(
     table: Annotated[
         str,
         argument(
-            "One of: " + ", ".join(EXPERIMENTS) + "; or all that the data at hand allows.", "TABLE"
+            "One of: " + ", ".join(EXPERIMENTS) + "; or all that the available data allow.", "TABLE"
         ),
     ],
     datasets: Annotated[
@@ -150,11 +150,11 @@ def _inputs(result: dict[str, Any], setting: Setting) -> dict[str, str]:
     from snaps.io.folders import digests
 
     own = {path.stem: path for path in setting.files}
-    found = []
+    paths = []
     for name in dict.fromkeys(row["dataset"] for row in result["rows"] if "dataset" in row):
-        places = [folder / f"{name}.npz" for folder in folders(setting.data_dir).values()]
-        found += [path for path in [own.get(name), *places] if path and path.is_file()][:1]
-    return digests(found)
+        candidates = [folder / f"{name}.npz" for folder in folders(setting.data_dir).values()]
+        paths += [path for path in [own.get(name), *candidates] if path and path.is_file()][:1]
+    return digests(paths)
 
 
 def _check_as_authors(name: str) -> None:

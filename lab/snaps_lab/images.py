@@ -21,7 +21,7 @@ def extract(model: Any, loader: Iterable[Any], layer: Any = None, device: Any = 
     Parameters
     ----------
     model : torch.nn.Module
-        Gives logits (b, K), or an object with such an attribute `logits`.
+        Gives logits (b, K), or an object with an attribute `logits`.
     loader : iterable of (inputs, labels)
         Such as a torch DataLoader that does not shuffle.
     layer : str or torch.nn.Module, optional

@@ -1,4 +1,4 @@
-"""The commands, with a small made graph for CoraML and a quick classifier for the GCN.
+"""The commands, with a small synthetic graph for CoraML and a quick classifier for the GCN.
 
 A program, for tests that kill runs: `python -m lab.tests.small reproduce table1 ...`, with
 SNAPS_DATA set to a folder that `write_data` filled. The processes that a run starts import this

@@ -21,7 +21,7 @@ from snaps.predictor.estimator import Estimator
 from snaps.scores import APS, RAPS, THR, Score
 from snaps.scoring.mixing import DAPS_GRID, SNAPS_GRID, Mixing
 from snaps.scoring.parts import Links, Search, Similar
-from snaps.scoring.pooling import FIRST_EDITION, PARTS, Pooling
+from snaps.scoring.pooling import PARTS, WITHOUT_REGRESSION, Pooling
 
 TUNED = ("tune", "minimum")  # values of weights that are chosen on tuning nodes
 
@@ -343,8 +343,8 @@ def all_methods(alpha: float = 0.05, *, k: int = 20, seed: int = 0) -> dict[str,
         "SNAPS on THR, thirds": SNAPS(alpha, score=THR(), k=k, weights=(1 / 3, 1 / 3), seed=seed),
         "SNAPS on RAPS": SNAPS(alpha, score=RAPS(), k=k, seed=seed),
         "Pooled": Pooled(alpha, k=k, seed=seed),
-        "Pooled, first edition": Pooled(
-            alpha, k=k, parts=FIRST_EDITION, tuning_evidence=False, seed=seed
+        "Pooled without regression": Pooled(
+            alpha, k=k, parts=WITHOUT_REGRESSION, tuning_evidence=False, seed=seed
         ),
         "Pooled on APS": Pooled(alpha, score=APS(), k=k, seed=seed),
         "APS, class thresholds": SplitConformal(alpha, class_conditional=True, seed=seed),

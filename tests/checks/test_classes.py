@@ -27,7 +27,7 @@ def encode(labels, k=3, n=None, **options):
     return codes.tolist(), classes.tolist()
 
 
-def complaint(call) -> str:
+def error_line(call) -> str:
     with pytest.raises(snaps.SnapsError) as caught:
         call()
     assert len(str(caught.value).splitlines()) == 1
@@ -99,7 +99,7 @@ def test_integers_from_0_on_need_not_all_occur():
 
 def test_other_integers_must_be_named():
     message = f"{RANGE} 3 at node 0; {HINT}"
-    assert complaint(lambda: encode([3, 1, 2, -1, 1])) == message
+    assert error_line(lambda: encode([3, 1, 2, -1, 1])) == message
     assert encode([3, 1, 2, -1, 1], classes=[2, 1, 3]) == ([2, 1, 0, -1, 1], [2, 1, 3])
     large = [2**62 + 1, 2**62, -(2**63)]
     assert encode(large, classes=large) == ([0, 1, 2], large)
@@ -148,7 +148,7 @@ def test_strings(labels):
             assert encode(labels, n=4) == ([1, 0, -1, 2], ["cat", "dog", "fox"])
     else:
         message = f"{STRINGS} ['cat', 'dog', 'fox']: {HINT}"
-        assert complaint(lambda: encode(labels, n=4)) == message
+        assert error_line(lambda: encode(labels, n=4)) == message
     found = encode(labels, n=4, k=4, classes=["fox", "owl", "cat", "dog"])
     assert found == ([3, 2, -1, 0], ["fox", "owl", "cat", "dog"])
 
@@ -177,10 +177,10 @@ def test_no_label_is_known():
 def test_text_is_never_a_number():
     assert encode(["1", "0", "1"], 2, classes=["0", "1"]) == ([1, 0, 1], ["0", "1"])
     message = "'labels' must be among the classes [0, 1], got '1' at node 0"
-    assert complaint(lambda: encode(["1", "0"], 2, classes=[0, 1])) == message
+    assert error_line(lambda: encode(["1", "0"], 2, classes=[0, 1])) == message
     message = "'labels' must be among the classes ['0', '1'], got 1 at node 1; if they "
     message += "number the columns, pass np.array(classes)[labels]"
-    assert complaint(lambda: encode([-1, 1], 2, classes=["0", "1"])) == message
+    assert error_line(lambda: encode([-1, 1], 2, classes=["0", "1"])) == message
 
 
 @given(
@@ -266,24 +266,24 @@ REFUSED = {
 @pytest.mark.parametrize("message, given", REFUSED.items(), ids=list(REFUSED))
 def test_refused(message, given):
     labels, n = given if isinstance(given, tuple) else (given, len(given))
-    assert complaint(lambda: encode(labels, n=n)) == message
+    assert error_line(lambda: encode(labels, n=n)) == message
 
 
 def test_numbers_as_text_in_a_clear_order():
     texts = ["1", "10", "2"]
     assert encode(texts, classes=["1", "2", "10"]) == ([0, 2, 1], ["1", "2", "10"])
     assert encode(pd.Categorical(texts, ["1", "2", "10"])) == ([0, 2, 1], ["1", "2", "10"])
-    assert complaint(lambda: encode(pd.Categorical(texts))).endswith(HINT)  # pandas sorted them
+    assert error_line(lambda: encode(pd.Categorical(texts))).endswith(HINT)  # pandas sorted them
     ordered = pd.Categorical(["x1", "x10"], ordered=True)
     assert encode(ordered, 2) == ([0, 1], ["x1", "x10"])
 
 
 def test_labels_beyond_the_classes():
     message = "'labels' must be among the classes ['a', 'b'], got 'c' at node 2"
-    assert complaint(lambda: encode(["a", None, "c"], 2, classes=["a", "b"])) == message
+    assert error_line(lambda: encode(["a", None, "c"], 2, classes=["a", "b"])) == message
     message = "'y' must be among the classes [4, 5], got 0 at node 1"
-    assert complaint(lambda: encode([4, 0], 2, classes=[4, 5], name="y")) == message
-    assert complaint(lambda: encode([0, 3], classes=range(3))) == f"{RANGE} 3 at node 1"
+    assert error_line(lambda: encode([4, 0], 2, classes=[4, 5], name="y")) == message
+    assert error_line(lambda: encode([0, 3], classes=range(3))) == f"{RANGE} 3 at node 1"
 
 
 CLASSES = {
@@ -301,7 +301,7 @@ CLASSES = {
 
 @pytest.mark.parametrize("message, classes", CLASSES.items(), ids=list(CLASSES))
 def test_refused_classes(message, classes):
-    assert complaint(lambda: check_classes(classes, 2)) == message
+    assert error_line(lambda: check_classes(classes, 2)) == message
 
 
 @pytest.mark.parametrize(
@@ -312,8 +312,8 @@ def test_classes(classes):
     assert check_classes(torch.tensor([5, -1]), 2).tolist() == [5, -1]
 
 
-def test_labels_that_may_start_at_one_are_told():
-    """1, 2 and 3 of four columns: nobody can know whether they are the first three or the last."""
+def test_labels_that_may_start_at_one_are_reported():
+    """1, 2 and 3 of four columns: they may be the first three or the last."""
     labels = np.tile([1, 2, 3], 20)
     with pytest.warns(snaps.SnapsWarning, match="none of 60 'labels' is 0: they are taken for"):
         assert encode(labels, 4)[1] == [0, 1, 2, 3]

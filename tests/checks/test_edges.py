@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 import snaps
 from tests.helpers import small
 from tests.helpers.papers import POSITIONS
-from tests.helpers.small import complaint, noted
+from tests.helpers.small import error_line, noted
 
 # ---- Graphs --------------------------------------------------------------------------------------
 
@@ -35,9 +35,9 @@ EDGES = {
 def test_edges_between_names(edges):
     graph = snaps.Graph(edges, ids=["cleo", "ann", "bob"])
     assert graph.adjacency.toarray().tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    message = complaint(snaps.Graph, edges, ids=["cleo", "ann", "dora"])
+    message = error_line(snaps.Graph, edges, ids=["cleo", "ann", "dora"])
     assert message == "'edges' must name nodes of the graph, got bob"
-    message = complaint(snaps.Graph, edges)
+    message = error_line(snaps.Graph, edges)
     assert message == "'ids' must be given for edges between ids, got None and 'ann'"
 
 
@@ -48,9 +48,9 @@ def test_edges_with_weights_and_integer_ids():
     graph = snaps.Graph(numbers, ids=[30, 10, 20])
     assert graph.adjacency.toarray().tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
     assert snaps.Graph(pd.DataFrame([[0, 1], [1, 2], [1, 3]])).num_nodes == 4
-    message = complaint(snaps.Graph, pd.DataFrame([[0, 1], [1, 2]]))
+    message = error_line(snaps.Graph, pd.DataFrame([[0, 1], [1, 2]]))
     assert message.startswith("'edges' as a table must have columns src and dst, got two rows")
-    message = complaint(snaps.Graph, LINKS.rename(columns={"source": "who"}), ids=["ann"])
+    message = error_line(snaps.Graph, LINKS.rename(columns={"source": "who"}), ids=["ann"])
     assert message.endswith("or two columns, got ['who', 'target', 'weight']")
 
 
@@ -63,11 +63,11 @@ def test_features_by_id():
     links = [[0, 1], [1, 2]]
     numbered = pd.DataFrame([[2.0], [0.0], [1.0]], index=[2, 0, 1])
     assert snaps.Graph(links, numbered).features.ravel().tolist() == [0, 1, 2]
-    message = complaint(snaps.Graph, links, numbered.set_axis([2, 0, 7]))
+    message = error_line(snaps.Graph, links, numbered.set_axis([2, 0, 7]))
     assert (
         message == f"the index of 'features' must be ids of the graph's nodes, got 7: {POSITIONS}"
     )
-    message = complaint(snaps.Graph, LINKS, table.drop("bob"), ids=ids)
+    message = error_line(snaps.Graph, LINKS, table.drop("bob"), ids=ids)
     assert message == "the index of 'features' must hold every node, got none for bob"
 
 
@@ -91,7 +91,7 @@ def test_networkx():
 
 def test_pyg():
     data = Data(edge_index=[[0], [1]])
-    message = complaint(snaps.SNAPS().calibrate, data, small.PROBS, small.LABELS, small.CALIB)
+    message = error_line(snaps.SNAPS().calibrate, data, small.PROBS, small.LABELS, small.CALIB)
     assert message.endswith("got Data: snaps.Graph.from_pyg(data) makes one")
 
 
@@ -110,20 +110,20 @@ def test_a_column_of_ids_after_a_shuffle():
 
 def test_names_that_are_no_edges():
     ids = ["ann", "bob", "cleo"]
-    assert complaint(snaps.Graph, {0: [1, 2], 1: [2, 0]}).endswith("two columns, got [0, 1]")
+    assert error_line(snaps.Graph, {0: [1, 2], 1: [2, 0]}).endswith("two columns, got [0, 1]")
     table = pd.DataFrame({"src": ["ann"], "weight": [1]})
-    assert complaint(snaps.Graph, table, ids=ids).endswith("got ['src', 'weight']")
+    assert error_line(snaps.Graph, table, ids=ids).endswith("got ['src', 'weight']")
     table = pd.DataFrame({"Target": ["bob"], "Source": ["ann"]})
     assert snaps.Graph(table, ids=ids, directed=True).adjacency.toarray()[0].tolist() == [0, 1, 0]
     both = pd.DataFrame({"src": ["ann"], "dst": ["bob"], "source": ["bob"], "target": ["cleo"]})
-    assert "got ['src', 'dst', 'source', 'target']" in complaint(snaps.Graph, both, ids=ids)
+    assert "got ['src', 'dst', 'source', 'target']" in error_line(snaps.Graph, both, ids=ids)
     unlike = {"src": ["ann"], "dst": ["bob", "ann"]}
     message = "'edges' must have as many sources as targets, got 1 and 2"
-    assert complaint(snaps.Graph, unlike, ids=ids) == message
+    assert error_line(snaps.Graph, unlike, ids=ids) == message
     weights = pd.Series([1.0, 2.0], index=[1, 0])
-    message = complaint(snaps.Graph, LINKS, ids=ids, weighted=True, edge_weights=weights)
+    message = error_line(snaps.Graph, LINKS, ids=ids, weighted=True, edge_weights=weights)
     assert message.startswith("'edge_weights' must be in the order of the edges")
-    message = complaint(snaps.Graph.from_networkx, nx.Graph([(0, 1)]), ids=[0, 1])
+    message = error_line(snaps.Graph.from_networkx, nx.Graph([(0, 1)]), ids=[0, 1])
     assert message == "'ids' must be left out: the nodes of the graph tell it"
 
 

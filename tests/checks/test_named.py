@@ -16,7 +16,7 @@ from snaps.models import smoothed_regression
 from tests.fuzz import names as fuzz_names
 from tests.helpers import small
 from tests.helpers.papers import CLASSES, POSITIONS, calibrated, same_sets
-from tests.helpers.small import complaint, noted
+from tests.helpers.small import error_line, noted
 
 
 @pytest.mark.parametrize("method", [snaps.SplitConformal, snaps.DAPS, snaps.SNAPS, snaps.Pooled])
@@ -37,7 +37,7 @@ def test_the_seed_of_all_this(papers):
     """Columns DB, DM, AI, IR that were read as AI, DB, DM, IR gave sets twice as large."""
     graph, _, labels, frame, _, _ = papers
     unnamed = frame.loc[graph.ids].to_numpy()
-    message = complaint(snaps.SNAPS(0.1).calibrate, graph, unnamed, labels, np.arange(60, 260))
+    message = error_line(snaps.SNAPS(0.1).calibrate, graph, unnamed, labels, np.arange(60, 260))
     assert message == (
         "'classes' must be given where 'labels' are strings, got None and "
         "['AI', 'DB', 'DM', 'IR']: pass classes=[...] (--classes) in the order of the columns of "
@@ -137,7 +137,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_names_that_do_not_match(papers, name):
     make, message = REFUSED[name]
-    assert complaint(calibrated, papers, **make(papers[3])).startswith(message)
+    assert error_line(calibrated, papers, **make(papers[3])).startswith(message)
 
 
 def test_labels_of_the_nodes_that_need_them(papers):
@@ -159,7 +159,7 @@ def test_groups_by_id(papers):
     assert metrics.coverage(sets, papers[4]) == metrics.coverage(sets, papers[2])
     found = metrics.group_coverage(sets, papers[4], shuffled)
     assert found == metrics.group_coverage(sets, papers[2], groups.to_numpy())
-    message = complaint(metrics.coverage, sets, papers[4].drop(sets.ids[0]))
+    message = error_line(metrics.coverage, sets, papers[4].drop(sets.ids[0]))
     assert message == f"the index of 'labels' must hold every node, got none for {sets.ids[0]}"
 
 
@@ -168,9 +168,9 @@ def test_a_default_index_names_nothing(papers):
     expected = calibrated(papers).predict_set()
     frame = pd.DataFrame(probs, columns=CLASSES)
     same_sets(calibrated(papers, frame, pd.Series(labels)).predict_set(), expected)
-    # ... unless the ids are the same numbers in another order: nobody can know which is meant.
+    # ... unless the ids are the same numbers in another order: either may be meant.
     other = snaps.Graph(graph.adjacency, ids=np.random.default_rng(0).permutation(600))
-    message = complaint(snaps.DAPS(0.1).calibrate, other, frame, labels, np.arange(60, 260))
+    message = error_line(snaps.DAPS(0.1).calibrate, other, frame, labels, np.arange(60, 260))
     assert message == (
         "'probs' must have the graph's ids as its index, got the default one, and the ids are the "
         f"same numbers in another order: {POSITIONS}"
@@ -181,7 +181,7 @@ def test_integers_of_pandas_may_be_positions_or_ids(papers):
     graph, probs, labels, *_ = papers
     other = snaps.Graph(graph.adjacency, ids=np.arange(600)[::-1])
     given = snaps.DAPS(0.1).calibrate, other, probs, labels
-    message = complaint(*given, pd.Index(np.arange(200)), classes=CLASSES)
+    message = error_line(*given, pd.Index(np.arange(200)), classes=CLASSES)
     assert message == (
         "'nodes' must be positions or ids, got integers of a Index, which may be either: "
         "pass graph.index(...) for ids, .to_numpy() for positions"
@@ -215,15 +215,17 @@ def test_without_a_graph_probabilities_name_the_nodes(papers):
     same = cp.predict_set(test)
     assert (same.mask == expected.predict_set(test).mask).all()
     assert cp.evaluate(series, test)["coverage"] == expected.evaluate(labels, test)["coverage"]
-    # An array names nobody, so that an index could only be taken by position.
+    # An array names no node, so that an index could only be taken by position.
     given = snaps.SplitConformal(0.1).calibrate, None, probs, series, np.arange(60, 260)
-    message = complaint(*given, classes=CLASSES)
+    message = error_line(*given, classes=CLASSES)
     assert message.startswith("'labels' must have the default index where neither graph nor probs")
 
 
 @pytest.mark.parametrize("labels", [np.arange(60) % 3 + 1, np.arange(60) % 3 - 5])
 def test_integers_that_are_no_columns(labels):
-    message = complaint(snaps.SplitConformal(0.2).calibrate, None, small.PROBS, labels, small.CALIB)
+    message = error_line(
+        snaps.SplitConformal(0.2).calibrate, None, small.PROBS, labels, small.CALIB
+    )
     assert "must lie from 0 to 2" in message and "pass classes=[...] (--classes)" in message
 
 
@@ -241,11 +243,11 @@ def test_recalibrating_matches_classes_by_name(papers):
     ):
         same_sets(calibrated(papers).recalibrate(graph, given, **options).predict_set(), expected)
     cp = calibrated(papers)
-    message = complaint(cp.recalibrate, graph, frame.rename(columns={"AI": "ML"}))
+    message = error_line(cp.recalibrate, graph, frame.rename(columns={"AI": "ML"}))
     assert message.startswith("'probs' must have a column for each class, got none for 'AI' among")
-    message = complaint(cp.recalibrate, graph, probs, classes=["AI", "DB", "DM", "ML"])
+    message = error_line(cp.recalibrate, graph, probs, classes=["AI", "DB", "DM", "ML"])
     assert message.startswith("'probs' must have a column for each class, got none for 'IR' among")
-    message = complaint(cp.recalibrate, graph, frame.assign(ML=0.0))
+    message = error_line(cp.recalibrate, graph, frame.assign(ML=0.0))
     assert message.startswith("'probs' must have one column per class")
     same_sets(cp.predict_set(), expected)
 
@@ -271,7 +273,7 @@ def test_arrays_after_a_table_must_say_which_column_is_which(papers, tmp_path):
     cp = calibrated(papers)
     cp.save(tmp_path / "x.snaps", data=False)
     for one in (cp, snaps.load(tmp_path / "x.snaps")):
-        message = complaint(one.recalibrate, graph, frame.loc[graph.ids].to_numpy())
+        message = error_line(one.recalibrate, graph, frame.loc[graph.ids].to_numpy())
         assert message.startswith("'classes' must be given for probs whose columns have no names")
         one.recalibrate(graph, frame.loc[graph.ids].to_numpy(), classes=frame.columns)
         same_sets(one.predict_set(), calibrated(papers).predict_set())
@@ -343,10 +345,10 @@ def test_numbers_as_text_are_ids_too():
     made = snaps.Graph.from_networkx(graph)
     assert made.ids.tolist() == ["2", "0", "1", "3"]
     table = pd.DataFrame(np.eye(4))
-    message = complaint(snaps.Graph.from_networkx, graph, table)
+    message = error_line(snaps.Graph.from_networkx, graph, table)
     assert message.startswith("'features' must have the graph's ids as its index, got the default")
     assert snaps.Graph.from_networkx(graph, table.iloc[[1, 0, 2, 3]]).features[0, 2] == 1
-    message = complaint(snaps.DAPS(0.4).calibrate, made, table, [0, 1, 2, 3], [0, 1])
+    message = error_line(snaps.DAPS(0.4).calibrate, made, table, [0, 1, 2, 3], [0, 1])
     assert message.startswith("'probs' must have the graph's ids as its index, got the default")
 
 
@@ -375,7 +377,7 @@ def test_metrics_refuse_what_evaluate_refuses(papers):
         lambda: metrics.group_coverage(sets, labels, series.sort_index()),
         lambda: cp.evaluate(series.sort_index()),
     ):
-        assert "must have the" in (message := complaint(call)) and "as its index" in message
+        assert "must have the" in (message := error_line(call)) and "as its index" in message
 
 
 @pytest.mark.parametrize(
@@ -394,12 +396,12 @@ def test_columns_of_integers_may_be_positions_or_ids(papers, spell):
     for ids in (np.arange(600)[::-1], np.arange(600)[::-1].astype(str)):
         other = snaps.Graph(graph.adjacency, ids=ids)
         given = snaps.DAPS(0.1).calibrate, other, probs, labels, spell(np.arange(200))
-        assert "which may be either" in complaint(*given, classes=CLASSES)
+        assert "which may be either" in error_line(*given, classes=CLASSES)
 
 
 def test_a_table_is_no_mask_of_sets():
     table = pd.DataFrame(np.eye(2, dtype=bool), index=["a", "b"], columns=["x", "y"])
-    assert complaint(snaps.PredictionSets, table).startswith("'mask' must be an array")
+    assert error_line(snaps.PredictionSets, table).startswith("'mask' must be an array")
     assert len(snaps.PredictionSets(table.reset_index(drop=True).set_axis([0, 1], axis=1))) == 2
 
 
@@ -408,12 +410,12 @@ def test_probabilities_in_two_places(tmp_path):
     columns = {f"p_{y}": small.PROBS[:, y] for y in range(3)}
     small.change(tmp_path / "g", "nodes", **columns)
     message = "nodes.parquet must have a column 'probs' or one 'p_<class>' per class, got both"
-    assert complaint(read_folder, tmp_path / "g") == message
+    assert error_line(read_folder, tmp_path / "g") == message
     small.change(tmp_path / "g", "nodes", p_2=None)  # p_0 and p_1 may be anything else
     assert read_folder(tmp_path / "g").probs.shape == (60, 3)
 
 
-def test_an_order_that_nobody_chose_is_said(papers):
+def test_an_order_by_default_is_reported(papers):
     _, probs, names, *_ = papers
     cp, nodes = snaps.SplitConformal(0.1), np.arange(60, 260)
     text = noted(lambda: cp.calibrate(None, probs, pd.Series(names).astype("category"), nodes))

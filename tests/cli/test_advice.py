@@ -43,11 +43,11 @@ def test_a_goal_is_answered_with_a_method_and_a_reason(made, run):
     assert "Recommended: " in out
     assert "goal smallest, 250 tuning nodes, 5 folds, 150 nodes to calibrate" in out
     code, out, err = run("evaluate", "made", "--goal", "classes", "--splits", 5, "--json")
-    told = json.loads(out)
-    advice = told["advice"]
+    printed = json.loads(out)
+    advice = printed["advice"]
     assert advice["goal"] == "classes" and advice["method"] in advice["reason"]
     assert (advice["tuning_nodes"], advice["calibration_nodes"]) == (250, 200)
-    assert advice["method"] in {row["method"] for row in told["results"]}
+    assert advice["method"] in {row["method"] for row in printed["results"]}
     assert {"note", "cost"} <= set(advice) and advice["results"][0]["size_low"] > 0
 
 
@@ -56,13 +56,13 @@ def test_a_recommended_method_joins_the_table(made, run, monkeypatch):
     monkeypatch.setattr("snaps.advisor.ERRORS", 1000.0)
     code, out, err = run("evaluate", "made", "--goal", "smallest", "--splits", 5, "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    sizes = {row["method"]: row["size"] for row in told["results"]}
-    assert told["advice"]["method"] == "Pooled on APS" and "Pooled on APS" in sizes
+    printed = json.loads(out)
+    sizes = {row["method"]: row["size"] for row in printed["results"]}
+    assert printed["advice"]["method"] == "Pooled on APS" and "Pooled on APS" in sizes
     best = min(sizes, key=sizes.get)
-    assert told["advice"]["note"].startswith(f"Note: {best} is ahead in the table (")
+    assert printed["advice"]["note"].startswith(f"Note: {best} is ahead in the table (")
     code, out, _ = run("evaluate", "made", "--goal", "smallest", "--splits", 5)
-    assert told["advice"]["note"] in out
+    assert printed["advice"]["note"] in out
 
 
 def test_without_tuning_nodes_the_budget_of_a_split_pays_for_advice(here, run):
@@ -73,9 +73,9 @@ def test_without_tuning_nodes_the_budget_of_a_split_pays_for_advice(here, run):
     write_folder("made", data.graph, probs, data.labels, roles)
     code, out, err = run("evaluate", "made", "--goal", "smallest", "--splits", 5, "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert (told["advice"]["tuning_nodes"], told["advice"]["calibration_nodes"]) == (141, 159)
-    assert {row["n_calib"] for row in told["results"] if row["method"] == "Pooled"} == {159}
+    printed = json.loads(out)
+    assert (printed["advice"]["tuning_nodes"], printed["advice"]["calibration_nodes"]) == (141, 159)
+    assert {row["n_calib"] for row in printed["results"] if row["method"] == "Pooled"} == {159}
     code, _, err = run("evaluate", "made", "--goal", "smallest", "--calib", 10)
     assert code == 2 and "'--goal' must have at least 19 nodes that calibrate, got 10" in err
 

@@ -161,9 +161,9 @@ def test_standard_output_that_is_closed_or_full(here, command):
     for redirect, why in ((">&-", "it is closed"), (">/dev/full", "No space left on device")):
         buffered = {"PYTHONUNBUFFERED": ""}
         done = shell("sh", "-c", f'"$@" {redirect}', "sh", SNAPS, *command, env=buffered)
-        told = f"snaps: error: cannot write to standard output: {why}\n"
+        expected = f"snaps: error: cannot write to standard output: {why}\n"
         assert (done.returncode, done.stdout) == (2, "")
-        assert [line for line in done.stderr.splitlines() if "note" not in line] == [told[:-1]]
+        assert [line for line in done.stderr.splitlines() if "note" not in line] == [expected[:-1]]
 
 
 def test_standard_error_that_is_closed(here):

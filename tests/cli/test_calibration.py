@@ -53,8 +53,8 @@ def test_calibrate_then_predict_is_predict(here, run, options, data):
     expected = read_sets()
     out = good(run(*CALIBRATE, *options, *["--data"] * data))
     assert out.endswith("\nwrote cp.snaps\n") and "calibrated on " in out
-    told = json.loads(good(run(*CALIBRATE, *options, *["--data"] * data, "--json")))
-    assert told == {"out": "cp.snaps", **{key: report[key] for key in told if key != "out"}}
+    printed = json.loads(good(run(*CALIBRATE, *options, *["--data"] * data, "--json")))
+    assert printed == {"out": "cp.snaps", **{key: report[key] for key in printed if key != "out"}}
     os.remove("sets.parquet")
     again = same_each_time(json.loads(good(run("predict", "g", *WITH, "--json"))))
     assert again["inputs"].pop("cp.snaps")
@@ -64,7 +64,7 @@ def test_calibrate_then_predict_is_predict(here, run, options, data):
 
 
 def test_predict_with_a_folder_that_has_grown(here, run):
-    """New nodes, another order: as calibrated anew with the old tuning and calibration nodes."""
+    """New nodes, another order: as calibrated again with the old tuning and calibration nodes."""
     write_part(here / "g", range(50))
     good(run(*CALIBRATE))
     first = snaps.load("cp.snaps")
@@ -150,10 +150,10 @@ def test_a_predictor_that_cannot_be_saved_when_the_sets_are_written(here, run, m
         raise snaps.SnapsError("cannot write 'm.snaps': No space left on device")
 
     monkeypatch.setattr("snaps.predictor.persistence.save", full)
-    told = "snaps: error: cannot write 'm.snaps': No space left on device; the sets are "
+    error = "snaps: error: cannot write 'm.snaps': No space left on device; the sets are "
     for out, where in (("x.csv", "in 'x.csv'"), ("-", "on standard output")):
         code, _, err = run("predict", "g", "--out", out, "--save", "m.snaps")
-        assert code == 2 and err.endswith(f"{told}{where}\n")
+        assert code == 2 and err.endswith(f"{error}{where}\n")
     assert Path("x.csv").exists()
 
 

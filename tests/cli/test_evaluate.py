@@ -83,7 +83,7 @@ def test_the_pool_of_evaluate(here, run):
     assert {(row["n_calib"], row["n_test"]) for row in rows} == {(19, 23)}
 
 
-def test_classes_are_told_to_evaluate(here, run):
+def test_classes_are_given_to_evaluate(here, run):
     def rows(*options):
         code, out, err = run("evaluate", "g", "--splits", 2, "--alpha", 0.2, "--json", *options)
         assert (code, err) == (0, "")

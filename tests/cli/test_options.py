@@ -231,20 +231,20 @@ def test_levels_of_the_wrong_type(here, run):
 
 
 @pytest.mark.parametrize("method", ["snaps", "pooled"])
-def test_candidates_are_told(here, run, method):
+def test_candidates_are_reported(here, run, method):
     names = {"snaps": ("similar",), "pooled": ("similar", "context")}[method]
     words = {"similar": "similar nodes", "context": "nodes in a similar context"}
     for command in ("predict", "calibrate"):
         asked = [command, "g", "--out", "x.csv", "--method", method, "--alpha", 0.2]
-        for count, told in ((None, None), (25, 25), (10**9, NUM_NODES)):
+        for count, sampled in ((None, None), (25, 25), (10**9, NUM_NODES)):
             option = [] if count is None else ["--candidates", count]
             found = json.loads(good(run(*asked, *option, "--json")))["neighbours"]
-            one = {"method": "exact", "recall": 1.0, "candidates": told}
+            one = {"method": "exact", "recall": 1.0, "candidates": sampled}
             assert found == dict.fromkeys(names, one)
             text = good(run(*asked, *option))
             for name in names:
-                line = f"\n{words[name]}: exact, among {told} random candidates\n"
-                assert (line in text) == (told is not None)
+                line = f"\n{words[name]}: exact, among {sampled} random candidates\n"
+                assert (line in text) == (sampled is not None)
 
 
 def test_notes_speak_of_options(here, run):

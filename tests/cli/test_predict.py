@@ -151,8 +151,8 @@ def test_sets_are_for_role_test(here, run):
 def test_sets_are_for_all_but_calib_and_tune_without_role_test(here, run):
     roles = roles_of(calib=CALIB, tune=range(30, 40), valid=[40], train=[41])
     small.write(here / "g", roles=roles)
-    told = "2 of the sets are for nodes with role train or valid"
-    note = f"snaps: note: {told}: the guarantee does not apply to them\n"
+    warning = "2 of the sets are for nodes with role train or valid"
+    note = f"snaps: note: {warning}: the guarantee does not apply to them\n"
     report = predict(run, note=note)
     assert list(read_sets()) == NAMES[40:].tolist()
     assert report["labelled"] == 18  # a set for each, but no coverage from training nodes
@@ -302,9 +302,9 @@ def test_sets_on_stdout_as_a_program(here):
 
 def test_a_parquet_file_tells_where_it_comes_from(here, run):
     predict(run, "--seed", 3)
-    told = {k.decode(): v.decode() for k, v in pq.read_schema("sets.parquet").metadata.items()}
-    assert json.loads(told.pop("snaps.inputs")) == sha256(here / "g", "nodes", "edges")
-    assert told == {
+    metadata = {k.decode(): v.decode() for k, v in pq.read_schema("sets.parquet").metadata.items()}
+    assert json.loads(metadata.pop("snaps.inputs")) == sha256(here / "g", "nodes", "edges")
+    assert metadata == {
         "snaps.version": snaps.__version__,
         "snaps.method": "SNAPS",
         "snaps.score": "APS(randomized=True)",

@@ -97,9 +97,9 @@ def test_a_threshold_per_cell(kind_and_case, alpha):
     assert limits.shape == (G if case.grouped else 1, K if case.by_class else 1)
     for g, y, scores in case.cells():
         assert limits[g, y] == limit(scores, alpha)
-    told = np.asarray(case.calibration.threshold(alpha))
-    assert told.shape == (G,) * case.grouped + (K,) * case.by_class
-    np.testing.assert_array_equal(told.reshape(-1), limits.reshape(-1))
+    thresholds = np.asarray(case.calibration.threshold(alpha))
+    assert thresholds.shape == (G,) * case.grouped + (K,) * case.by_class
+    np.testing.assert_array_equal(thresholds.reshape(-1), limits.reshape(-1))
 
 
 @given(cases(), st.sampled_from(ALPHAS))

@@ -73,7 +73,9 @@ def test_with_too_few_nodes_everything_is_covered():
 
 @pytest.mark.parametrize("level", [0, 1, 1.5, -0.1, math.nan, "0.9", None, True])
 def test_levels_lie_between_0_and_1(level):
-    assert small.complaint(coverage_interval, 100, 100, 0.1, level=level).startswith("'level' must")
+    assert small.error_line(coverage_interval, 100, 100, 0.1, level=level).startswith(
+        "'level' must"
+    )
 
 
 def test_intervals_of_a_trillion_nodes(monkeypatch):
@@ -88,8 +90,8 @@ def test_intervals_of_a_trillion_nodes(monkeypatch):
     spread = math.sqrt(2 * 0.1 * 0.9 / trillion)
     assert (low, high) == pytest.approx((0.9 - 2.5758 * spread, 0.9 + 2.5758 * spread), abs=1e-9)
     for value in ({"n": 10**16, "m": 5}, {"n": 5, "m": 10**16}):
-        assert "must be" in small.complaint(coverage_interval, **value, alpha=0.1)
-    assert "'m' must fit into memory" in small.complaint(coverage_pmf, 100, trillion, 0.1)
+        assert "must be" in small.error_line(coverage_interval, **value, alpha=0.1)
+    assert "'m' must fit into memory" in small.error_line(coverage_pmf, 100, trillion, 0.1)
     exact = {pair: coverage_interval(*pair, 0.1) for pair in ((100, 10**5), (10**5, 10**5))}
     monkeypatch.setattr("snaps.conformal.coverage.MOST_COUNTED", 10)
     for pair, ends in exact.items():

@@ -12,7 +12,7 @@ from scipy import stats
 import snaps
 from snaps.conformal.coverage import coverage_law
 from snaps.conformal.planning import closeness
-from tests.helpers.small import complaint
+from tests.helpers.small import error_line
 
 
 def summed(n, alpha, within, m):
@@ -73,7 +73,7 @@ def test_the_table_and_the_picture(tmp_path):
     for name in ("plan.png", "plan.svg", "plan.pdf"):
         plan.plot(tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
-    assert "'path' must end in .png" in complaint(plan.plot, tmp_path / "plan.gif")
+    assert "'path' must end in .png" in error_line(plan.plot, tmp_path / "plan.gif")
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_the_table_and_the_picture(tmp_path):
     ],
 )
 def test_what_cannot_be_planned(options, words):
-    assert words in complaint(snaps.plan, **options)
+    assert words in error_line(snaps.plan, **options)

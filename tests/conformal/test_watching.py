@@ -12,7 +12,7 @@ from scipy import stats
 import snaps
 from snaps.conformal.watching import Watch, miss_probability, wealth
 from tests.helpers import small
-from tests.helpers.small import complaint
+from tests.helpers.small import error_line
 
 # ---- The arithmetic ------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ def test_a_node_counts_once():
     again = cp.watch(labels, nodes, state=watch)
     assert again.ids == tuple(nodes.tolist())
     assert cp.watch(labels, nodes[:20], state=watch) is watch
-    assert "'nodes' must not repeat" in complaint(cp.watch, labels, np.append(nodes, nodes[:1]))
+    assert "'nodes' must not repeat" in error_line(cp.watch, labels, np.append(nodes, nodes[:1]))
 
 
 def test_the_order_is_that_of_arrival():
@@ -158,30 +158,30 @@ def test_states_that_do_not_belong():
     cp, nodes, labels = history(np.random.default_rng(0), 100, 40)
     watch = cp.watch(labels, nodes[:10])
     other, *_ = history(np.random.default_rng(0), 90, 50)
-    found = complaint(other.watch, labels, nodes, state=watch)
+    found = error_line(other.watch, labels, nodes, state=watch)
     assert "'state' must be of this calibration (rank 82 of 90 nodes)" in found
     cp.set_params(alpha=0.2)
-    assert "got one of rank 91 of 100 nodes" in complaint(cp.watch, labels, nodes, state=watch)
+    assert "got one of rank 91 of 100 nodes" in error_line(cp.watch, labels, nodes, state=watch)
     cp.set_params(alpha=0.1)
-    found = complaint(cp.watch, labels, nodes, state=watch, alarm=0.05)
+    found = error_line(cp.watch, labels, nodes, state=watch, alarm=0.05)
     assert "'alarm' must stay as it was when the watch began, 0.01" in found
     moved = snaps.SplitConformal(0.1, score=snaps.THR())
     moved.calibrate(None, np.full((140, 2), 0.5), labels, np.arange(1, 101))
-    assert "100 other nodes" in complaint(moved.watch, labels, nodes[1:], state=watch)
+    assert "100 other nodes" in error_line(moved.watch, labels, nodes[1:], state=watch)
 
 
 def test_what_cannot_be_watched():
     graph = small.calibrated(snaps.SNAPS(0.2, k=5, weights=(0.3, 0.2), class_conditional=True))
-    assert "one per class" in complaint(graph.watch, small.LABELS, small.TEST)
+    assert "one per class" in error_line(graph.watch, small.LABELS, small.TEST)
     graph = small.calibrated(groups=np.arange(60) % 2)
-    assert "one per group" in complaint(graph.watch, small.LABELS, small.TEST)
+    assert "one per group" in error_line(graph.watch, small.LABELS, small.TEST)
     graph = small.calibrated()
-    assert "the calibration nodes" in complaint(graph.watch, small.LABELS, small.CALIB)
+    assert "the calibration nodes" in error_line(graph.watch, small.LABELS, small.CALIB)
     unknown = np.where(np.arange(60) < 40, small.LABELS, -1)
-    assert "'nodes'" in complaint(graph.watch, unknown, small.TEST)
-    assert "'alarm'" in complaint(graph.watch, small.LABELS, small.TEST, alarm=0)
+    assert "'nodes'" in error_line(graph.watch, unknown, small.TEST)
+    assert "'alarm'" in error_line(graph.watch, small.LABELS, small.TEST, alarm=0)
     graph.set_params(alpha=0.01)
-    assert "finite threshold" in complaint(graph.watch, small.LABELS, small.TEST)
+    assert "finite threshold" in error_line(graph.watch, small.LABELS, small.TEST)
 
 
 def test_a_kept_threshold_is_watched_with_the_numbers_of_the_file(tmp_path):
@@ -197,7 +197,7 @@ def test_a_kept_threshold_is_watched_with_the_numbers_of_the_file(tmp_path):
 def changed(path, **entries):
     state = json.loads(path.read_text())
     path.write_text(json.dumps(state | entries))
-    return complaint(Watch.load, path)
+    return error_line(Watch.load, path)
 
 
 def test_damaged_states_are_refused(tmp_path):
@@ -210,8 +210,8 @@ def test_damaged_states_are_refused(tmp_path):
         whole.save(path)
         assert str(path) in changed(path, **entries), entries
     path.write_text("{")
-    assert "not JSON" in complaint(Watch.load, path)
-    assert "No such file" in complaint(Watch.load, tmp_path / "gone.json")
+    assert "not JSON" in error_line(Watch.load, path)
+    assert "No such file" in error_line(Watch.load, tmp_path / "gone.json")
     whole.save(path)
     again = Watch.load(path)
     assert again.ids == whole.ids and again.batches == whole.batches

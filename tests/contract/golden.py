@@ -99,7 +99,7 @@ class Row(NamedTuple):
 
     @property
     def accepted(self) -> bool:
-        # The digest of a float array's bits is printed by --compare and binds nobody.
+        # --compare prints the digest of a float array's bits; it is not part of the contract.
         if self.name.endswith(".bits"):
             return True
         return self.difference <= tolerance(self.name)

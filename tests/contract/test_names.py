@@ -1,7 +1,7 @@
 """Names, signatures and attributes that users and outside checks rely on (DESIGN.md, section 3).
 
-Compared with literals: whoever changes one of these changes a line here. Attributes and keys may be
-added. Section 3 also names what does not exist yet and is left out: `select` and `accept` of the
+Compared with literals: changing one of these changes a line here. Attributes and keys may be added.
+Section 3 also names what does not exist yet and is left out: `select` and `accept` of the
 estimators and `Selection`, `PredictionSets.decide`, `predict_set(empty=)`, `Pooled(class_floor=,
 confidence=)` and an `alpha` that maps classes to rates. Left out as parts of the laboratory:
 `snaps.reproduce`, `snaps.models` but for `smoothed_regression`, and `extract`, `load` and `Outputs`

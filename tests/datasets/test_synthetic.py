@@ -1,4 +1,4 @@
-"""Made graphs: the statistics asked for, the features' signal, and one result a seed."""
+"""Synthetic graphs: the statistics asked for, the features' signal, and one result a seed."""
 
 from __future__ import annotations
 

@@ -31,10 +31,10 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    told = [cell.get("outputs") for cell in notebook.cells]
+    stored = [cell.get("outputs") for cell in notebook.cells]
     place = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=300, resources=place).execute()
     assert {file.name for file in tmp_path.iterdir()} >= {"sets.csv", "report.html", "papers.snaps"}
     # What the file shows is what a run shows; numbers are the machine's own.
     shown = [cell.get("outputs") for cell in notebook.cells]
-    assert [o and len(o) for o in shown] == [o and len(o) for o in told]
+    assert [o and len(o) for o in shown] == [o and len(o) for o in stored]

@@ -91,7 +91,7 @@ def test_the_page_names_what_exists():
         assert hasattr(importlib.import_module(module), thing), name
 
 
-def test_the_version_is_told_once():
+def test_the_version_stands_in_one_place():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert snaps.__version__ not in text
     assert 'attr = "snaps._version.__version__"' in text

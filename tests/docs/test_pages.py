@@ -3,7 +3,7 @@
 The Python blocks of a page share one namespace and one folder; the lines of an `sh` block are run
 there as commands. A `text` block is all that the block before it prints, warnings included: the
 words must agree, line breaks don't count, and numbers may differ as they do between machines.
-With SNAPS_REFRESH=1 the text blocks are written anew instead. `console` blocks set things up (pip,
+With SNAPS_REFRESH=1 the text blocks are written again instead. `console` blocks set things up (pip,
 make) and are not run, nor are `bibtex` blocks. A block in an HTML comment is run and not shown:
 stand-ins for the reader's data.
 """
@@ -93,7 +93,7 @@ def test_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys, 
         monkeypatch.setenv("SNAPS_DATA", str(request.getfixturevalue("data_dir")))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    namespace, text, anew = {"__name__": "__main__"}, page.read_text(), []
+    namespace, text, rewritten = {"__name__": "__main__"}, page.read_text(), []
     if page.name == "spark.md":
         namespace["spark"] = request.getfixturevalue("spark")
     for kind, line, code, after in blocks(text):
@@ -110,13 +110,13 @@ def test_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys, 
         printed = TOOK.sub("", "".join(capsys.readouterr()))
         if after and os.environ.get("SNAPS_REFRESH"):
             if " ".join(after[2].split()) != " ".join(printed.split()):
-                anew.append((*after.span(2), wrapped(printed)))
+                rewritten.append((*after.span(2), wrapped(printed)))
             continue
         if after or kind == "python":  # a command need not show all that it prints
             check_printed(printed, after[2] if after else "", where)
-    for start, end, lines in reversed(anew):
+    for start, end, lines in reversed(rewritten):
         text = text[:start] + lines + text[end:]
-    if anew:
+    if rewritten:
         page.write_text(text)
 
 

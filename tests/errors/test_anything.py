@@ -33,7 +33,7 @@ from tests.errors.common import (
     with_similarity,
 )
 from tests.helpers import small
-from tests.helpers.small import CALIB, LABELS, NAMES, PROBS, TEST, complaint
+from tests.helpers.small import CALIB, LABELS, NAMES, PROBS, TEST, error_line
 
 # ---- Whatever is passed --------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ def test_a_message_is_one_line_whatever_is_in_it():
         torch.rand(9, 9),
         list(range(99)),
     ):
-        message = complaint(lambda value=value: snaps.SNAPS(value).calibrate(None, 0, 0, 0))
+        message = error_line(lambda value=value: snaps.SNAPS(value).calibrate(None, 0, 0, 0))
         assert message.startswith("'alpha' must be a number between 0 and 1, got ")
         assert len(message) < 120
 
@@ -166,12 +166,12 @@ def test_logits_that_no_mini_batch_filled_are_noticed():
     for given in (np.log(PROBS), np.zeros_like(PROBS)):  # a model may know nothing of any node
         assert small.noted(method.calibrate, None, given, LABELS, CALIB, logits=True)[1] == []
     logits[7] = np.nan
-    assert "'probs' must be finite, got nan in row 7" in complaint(
+    assert "'probs' must be finite, got nan in row 7" in error_line(
         lambda: method.calibrate(None, logits, LABELS, CALIB, logits=True)
     )
     given = PROBS.copy()
     given[7] = 0
-    assert complaint(lambda: method.calibrate(None, given, LABELS, CALIB)).startswith(
+    assert error_line(lambda: method.calibrate(None, given, LABELS, CALIB)).startswith(
         "'probs' must sum to 1 in each row, got 0 in row 7"
     )
 

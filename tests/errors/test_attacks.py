@@ -1,4 +1,4 @@
-"""What nobody should pass, and somebody does: one clear line each, or it just works."""
+"""What should not be passed, and sometimes is: one clear line each, or it just works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from snaps.folder import write_folder
 from snaps.images import EmbeddedSNAPS
 from tests.fuzz import arrays as fuzz
 from tests.helpers import small
-from tests.helpers.small import CALIB, EDGES, FEATURES, LABELS, NAMES, NUM_NODES, PROBS, complaint
+from tests.helpers.small import CALIB, EDGES, FEATURES, LABELS, NAMES, NUM_NODES, PROBS, error_line
 
 N = NUM_NODES
 GRAPH = small.graph()
@@ -244,14 +244,14 @@ TABLES = {"array": ARRAYS, "size": SIZES, "parameter": PARAMETERS, "path": PATHS
 )
 def test_one_clear_line(start, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    message = complaint(call)
+    message = error_line(call)
     assert start in message and message.isprintable() and len(message) < 300, message
     assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", SCORES)
 def test_scores_that_give_no_numbers(name):
-    message = complaint(scored, SCORES[name])
+    message = error_line(scored, SCORES[name])
     assert message.startswith("'score' must give a finite score for each row and label (60, 3)")
 
 
@@ -319,7 +319,7 @@ def test_the_error_state_of_numpy_changes_nothing():
     features = FEATURES * np.where(np.arange(N) % 3, 1e-200, 1e200)[:, None]
     graph = snaps.Graph(EDGES, features, N)
 
-    def told():
+    def results():
         for method in (snaps.SNAPS(0.2, k=5), snaps.Pooled(0.2, k=5, score=snaps.APS())):
             cp = method.calibrate(graph, logits, LABELS, CALIB, logits=True)
             yield cp.scores_
@@ -333,9 +333,9 @@ def test_the_error_state_of_numpy_changes_nothing():
         )
         yield np.array(list(found["size"]))
 
-    plain = list(told())
+    plain = list(results())
     with np.errstate(all="raise"):
-        for one, other in zip(told(), plain, strict=True):
+        for one, other in zip(results(), plain, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
@@ -369,7 +369,7 @@ def test_swapped_bytes_are_put_right(tmp_path):
     snaps.PredictionSets(PROBS > 0.2, ids=ids).write(tmp_path / "sets.parquet")
 
 
-def test_many_nodes_if_they_are_told_or_linked():
+def test_many_nodes_if_they_are_given_or_linked():
     assert snaps.Graph([[0], [10_000_001]], num_nodes=10_000_002).num_nodes == 10_000_002
 
 
@@ -379,7 +379,7 @@ def test_a_saved_predictor_misses_what_is_gone(tmp_path):
     arrays = dict(np.load(tmp_path / "whole.snaps"))
     arrays["z"] = arrays.pop("x")
     np.savez(tmp_path / "x.npz", **arrays)
-    assert "'x' is missing or unknown" in complaint(snaps.load, tmp_path / "x.npz")
+    assert "'x' is missing or unknown" in error_line(snaps.load, tmp_path / "x.npz")
 
 
 def test_memory_that_ends_in_an_array_is_no_fault_of_the_array():

@@ -12,7 +12,7 @@ import snaps
 from snaps.folder import read_folder, write_folder
 from tests.errors.common import Halves, MySNAPS, N, changed
 from tests.helpers import small
-from tests.helpers.small import LABELS, NAMES, PROBS, complaint
+from tests.helpers.small import LABELS, NAMES, PROBS, error_line
 
 
 def save_npz(**arrays):
@@ -38,7 +38,7 @@ NPZ = {
 @pytest.mark.parametrize("message, arrays", NPZ.items(), ids=[m[:70] for m in NPZ])
 def test_graph_from_npz(here, message, arrays):
     save_npz(**arrays)
-    assert complaint(lambda: snaps.Graph.from_npz("graph.npz")) == message
+    assert error_line(lambda: snaps.Graph.from_npz("graph.npz")) == message
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_graph_from_npz_with_arrays_that_make_no_matrix(here, name, value):
         "x_shape": np.array([2, 2]),
     }
     save_npz(**{**CSR, **x, name: value})
-    message = complaint(lambda: snaps.Graph.from_npz("graph.npz"))
+    message = error_line(lambda: snaps.Graph.from_npz("graph.npz"))
     assert message.startswith(
         f"'graph.npz' must hold a valid sparse matrix '{name.split('_')[0]}_*"
     )
@@ -81,14 +81,14 @@ READERS = {
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_unreadable_archives(here, read):
-    assert complaint(lambda: read(None)) == "'path' must be a path, got None"
-    assert complaint(lambda: read("x.npz")) == "cannot read 'x.npz': No such file or directory"
-    assert complaint(lambda: read("a\nb")) == "cannot read 'a b': No such file or directory"
-    assert complaint(lambda: read(here)) == f"cannot read '{here}': Is a directory"
+    assert error_line(lambda: read(None)) == "'path' must be a path, got None"
+    assert error_line(lambda: read("x.npz")) == "cannot read 'x.npz': No such file or directory"
+    assert error_line(lambda: read("a\nb")) == "cannot read 'a b': No such file or directory"
+    assert error_line(lambda: read(here)) == f"cannot read '{here}': Is a directory"
     for content in (b"", b"PK\x03\x04", b"hello world", b"\x80\x04\x95pickle"):
         (here / "x.npz").write_bytes(content)
         damaged = "cannot read 'x.npz': damaged, or not an .npz archive of plain arrays"
-        assert complaint(lambda: read("x.npz")) == damaged
+        assert error_line(lambda: read("x.npz")) == damaged
 
 
 # ---- Graph folders -------------------------------------------------------------------------------
@@ -181,10 +181,10 @@ FOLDERS = {
         "src",
         lambda old: range(len(old)),
     ),
-    f"{EDGE} 'dst' must name nodes of the graph, got nobody": (
+    f"{EDGE} 'dst' must name nodes of the graph, got stranger": (
         "edges",
         "dst",
-        lambda old: [*old[:-1], "nobody"],
+        lambda old: [*old[:-1], "stranger"],
     ),
     f"{EDGE} 'src' must be integers or strings, got double": (
         "edges",
@@ -198,14 +198,14 @@ FOLDERS = {
 def test_folder(here, message, what):
     name, column, values = what
     small.change(small.write(here / "g"), name, **{column: values})
-    assert complaint(lambda: read_folder("g")).startswith(message)
+    assert error_line(lambda: read_folder("g")).startswith(message)
 
 
 def test_folder_files(here):
-    assert complaint(lambda: read_folder(None)) == "'folder' must be a path, got None"
-    assert complaint(lambda: snaps.Graph.from_parquet("g")) == "cannot read 'g': no such folder"
+    assert error_line(lambda: read_folder(None)) == "'folder' must be a path, got None"
+    assert error_line(lambda: snaps.Graph.from_parquet("g")) == "cannot read 'g': no such folder"
     small.write(here / "g")
-    assert complaint(lambda: read_folder("g/nodes.parquet")) == (
+    assert error_line(lambda: read_folder("g/nodes.parquet")) == (
         "cannot read 'g/nodes.parquet': no such folder"
     )
     for name in ("nodes.parquet", "edges.parquet"):
@@ -214,9 +214,9 @@ def test_folder_files(here):
         for content in (b"", b"id,probs\n", whole[: len(whole) // 2], whole[:-3], whole[9:]):
             path.write_bytes(content)
             damaged = f"cannot read 'g/{name}': damaged or not a Parquet file"
-            assert complaint(lambda: read_folder("g")) == damaged
+            assert error_line(lambda: read_folder("g")) == damaged
         path.unlink()
-        assert complaint(lambda: read_folder("g")) == f"cannot read 'g/{name}': no such file"
+        assert error_line(lambda: read_folder("g")) == f"cannot read 'g/{name}': no such file"
         path.write_bytes(whole)
 
 
@@ -225,7 +225,7 @@ def test_folder_with_text_that_is_none(here):
     damaged = pa.array([b"\xff%d" % i for i in range(N)], pa.binary()).view(pa.string())
     small.change(here / "g", "nodes", id=damaged)
     message = "cannot read 'g/nodes.parquet': damaged or not a Parquet file"
-    assert complaint(lambda: read_folder("g")) == message
+    assert error_line(lambda: read_folder("g")) == message
 
 
 def test_folder_of_part_files(here):
@@ -234,20 +234,20 @@ def test_folder_of_part_files(here):
     whole = file.read_bytes()
     file.unlink()
     file.mkdir()
-    assert complaint(lambda: read_folder("g")) == "nodes.parquet must have a column 'id', got none"
+    assert error_line(lambda: read_folder("g")) == "nodes.parquet must have a column 'id', got none"
     (file / "part-0.parquet").write_bytes(whole)
     (file / "part-1.parquet").write_bytes(whole[:100])
     broken = "cannot read 'g/nodes.parquet/part-1.parquet': damaged or not a Parquet file"
-    assert complaint(lambda: read_folder("g")) == broken
+    assert error_line(lambda: read_folder("g")) == broken
     (file / "part-1.parquet").write_bytes(whole)
-    assert complaint(lambda: read_folder("g")).startswith(f"{NODE} 'id' must be unique, got node-")
+    assert error_line(lambda: read_folder("g")).startswith(f"{NODE} 'id' must be unique, got node-")
     (file / "part-1.parquet").write_bytes(b"")
     small.change(file, "part-0", label=LABELS.astype(str))
     (file / "part-1.parquet").write_bytes(whole)
     broken = (
         "cannot read 'g/nodes.parquet': a file in it is damaged, not Parquet or unlike the others"
     )
-    assert complaint(lambda: read_folder("g")) == broken
+    assert error_line(lambda: read_folder("g")) == broken
 
 
 def test_folder_without_nodes(here):
@@ -255,8 +255,8 @@ def test_folder_without_nodes(here):
     none = {"id": [], "probs": None, "features": None, "label": None, "role": None}
     small.change(here / "g", "nodes", **none)
     message = "'g/nodes.parquet' must hold at least one node, got none"
-    assert complaint(lambda: read_folder("g")) == message
-    assert complaint(lambda: snaps.Graph.from_parquet("g")) == message
+    assert error_line(lambda: read_folder("g")) == message
+    assert error_line(lambda: snaps.Graph.from_parquet("g")) == message
 
 
 FEATURE_FILES = {
@@ -288,7 +288,7 @@ FEATURE_FILES = {
 def test_features_beside_a_folder(here, message, arrays):
     small.change(small.write(here / "g"), "nodes", features=None)
     np.savez(here / "g" / "features.npz", **arrays)
-    assert complaint(lambda: read_folder("g")) == message
+    assert error_line(lambda: read_folder("g")) == message
 
 
 WRITING = {
@@ -332,7 +332,7 @@ WRITING = {
 def test_writing_a_folder(here, message, arguments):
     (here / "file").touch()
     arguments = (*arguments, small.graph(), PROBS)[:3] + arguments[3:]
-    assert complaint(lambda: write_folder(*arguments)) == message
+    assert error_line(lambda: write_folder(*arguments)) == message
     assert [path.name for path in here.iterdir()] == ["file"]
 
 
@@ -354,8 +354,8 @@ def test_places_that_cannot_be_written(here, what, place, reason):
     os.mkfifo("pipe")
     cp = small.calibrated()
     write = cp.save if what == "estimator" else cp.predict_set().to_parquet
-    assert complaint(lambda: write(place)) == f"cannot write '{place}': {reason.format(here=here)}"
-    assert complaint(lambda: write(7)) == "'path' must be a path, got 7"
+    assert error_line(lambda: write(place)) == f"cannot write '{place}': {reason.format(here=here)}"
+    assert error_line(lambda: write(7)) == "'path' must be a path, got 7"
 
 
 def test_names_of_files_may_have_255_bytes(here):
@@ -363,17 +363,17 @@ def test_names_of_files_may_have_255_bytes(here):
     cp.save("é" * 125 + ".suff")
     assert snaps.load("é" * 125 + ".suff").alpha == cp.alpha
     shown, rule = "x" * 27 + "..." + "x" * 28, "its name must have at most 255 bytes, got 256"
-    assert complaint(lambda: cp.save("x" * 256)) == f"cannot write '{shown}': {rule}"
-    assert complaint(lambda: read_folder("x" * 256)).endswith("': no such folder")
-    told = complaint(lambda: write_folder("x" * 256, small.graph(), PROBS))
-    assert told.startswith("cannot write 'xxx") and told.endswith(": File name too long")
-    assert complaint(lambda: snaps.load("x" * 256)).endswith("': File name too long")
+    assert error_line(lambda: cp.save("x" * 256)) == f"cannot write '{shown}': {rule}"
+    assert error_line(lambda: read_folder("x" * 256)).endswith("': no such folder")
+    message = error_line(lambda: write_folder("x" * 256, small.graph(), PROBS))
+    assert message.startswith("cannot write 'xxx") and message.endswith(": File name too long")
+    assert error_line(lambda: snaps.load("x" * 256)).endswith("': File name too long")
 
 
 def test_a_folder_without_permission(here, monkeypatch):
     """Root may write anywhere, so the answer of the system is made up."""
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    message = complaint(lambda: small.calibrated().save("x.npz"))
+    message = error_line(lambda: small.calibrated().save("x.npz"))
     assert message == f"cannot write 'x.npz': no permission in '{here}'"
 
 
@@ -381,9 +381,9 @@ def test_what_cannot_be_saved(here):
     known = "must be one of"
     own_score = small.calibrated(snaps.SplitConformal(0.2, score=Halves()))
     message = f"'score' {known} APS, RAPS, SAPS, THR to be saved, got Halves"
-    assert complaint(lambda: own_score.save("x.npz")) == message
+    assert error_line(lambda: own_score.save("x.npz")) == message
     own_class = small.calibrated(MySNAPS(0.2, k=5, weights=(0.2, 0.2)))
     estimators = "SNAPS, Pooled, DAPS, SplitConformal, EmbeddedSNAPS"
     message = f"the estimator {known} {estimators} to be saved, got MySNAPS"
-    assert complaint(lambda: own_class.save("x.npz")) == message
+    assert error_line(lambda: own_class.save("x.npz")) == message
     assert list(here.iterdir()) == []

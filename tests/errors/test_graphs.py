@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 import snaps
 from tests.errors.common import PAIR, N, changed, messages, with_similarity
 from tests.helpers import small
-from tests.helpers.small import CALIB, LABELS, NAMES, PROBS, complaint
+from tests.helpers.small import CALIB, LABELS, NAMES, PROBS, error_line
 
 # ---- Graph: edges, ids and the number of nodes ---------------------------------------------------
 
@@ -202,4 +202,4 @@ SIMILARITY = {
 
 @messages(graph=GRAPH, features=FEATURES, foreign=FOREIGN, similarity=SIMILARITY)
 def test_message(message, call):
-    assert complaint(call) == message.rstrip()
+    assert error_line(call) == message.rstrip()

@@ -18,7 +18,7 @@ from tests.errors.common import (
     messages,
     with_parameters,
 )
-from tests.helpers.small import LABELS, NAMES, PROBS, complaint
+from tests.helpers.small import LABELS, NAMES, PROBS, error_line
 
 PROBABILITIES = {
     "'probs' must be finite, got nan in row 4": lambda: calibrate(changed(PROBS, (4, 1), np.nan)),
@@ -194,4 +194,4 @@ PARAMETERS = {
 
 @messages(probabilities=PROBABILITIES, nodes=NODES, parameters=PARAMETERS)
 def test_message(message, call):
-    assert complaint(call) == message.rstrip()
+    assert error_line(call) == message.rstrip()

@@ -9,7 +9,7 @@ import snaps
 from snaps import metrics
 from tests.errors.common import ALPHA, EMPTY, MASK, SETS, N, messages, split
 from tests.helpers import small
-from tests.helpers.small import LABELS, TEST, complaint
+from tests.helpers.small import LABELS, TEST, error_line
 
 PREDICTION = {
     "this SNAPS must be calibrated first: call calibrate()": lambda: snaps.SNAPS().predict_set(),
@@ -118,10 +118,10 @@ RESULTS = {
 
 @messages(prediction=PREDICTION, splits=SPLITS, results=RESULTS)
 def test_message(message, call):
-    assert complaint(call) == message.rstrip()
+    assert error_line(call) == message.rstrip()
 
 
 @pytest.mark.parametrize("metric", ["size", "size_nonempty", "empty"])
 def test_metrics_without_labels_refuse_no_sets(metric):
-    message = complaint(lambda: getattr(metrics, metric)(EMPTY))
+    message = error_line(lambda: getattr(metrics, metric)(EMPTY))
     assert message == "'sets' must hold at least one set, got none"

@@ -77,20 +77,20 @@ class Target:
     kinds: dict[str, str]
 
 
-def told(estimator: Any) -> tuple[Array, ...]:
+def outcome(estimator: Any) -> tuple[Array, ...]:
     """What a calibrated estimator says."""
     sets = estimator.predict_set()
     return (estimator.scores_, estimator.threshold_, sets.mask, sets.ids, estimator.predict_p())
 
 
-def graph_told(graph: snaps.Graph) -> tuple[Array, ...]:
+def graph_outcome(graph: snaps.Graph) -> tuple[Array, ...]:
     features = graph.features
     table = features.toarray() if sp.issparse(features) else features
     parts = graph.adjacency.data, graph.adjacency.indices, graph.adjacency.indptr
     return (*parts, graph.ids, graph.keys, np.empty(0) if table is None else table.astype(float))
 
 
-def matrix_told(matrix: sp.csr_array) -> tuple[Array, ...]:
+def matrix_outcome(matrix: sp.csr_array) -> tuple[Array, ...]:
     return matrix.data, matrix.indices, matrix.indptr
 
 
@@ -107,7 +107,7 @@ SETS = CALIBRATED.predict_set()
 
 def _calibrate(method: Callable[[], Any], graph: Any) -> Callable[..., Any]:
     def call(**given: Any) -> tuple[Array, ...]:
-        return told(method().calibrate(graph, **given))
+        return outcome(method().calibrate(graph, **given))
 
     return call
 
@@ -115,7 +115,7 @@ def _calibrate(method: Callable[[], Any], graph: Any) -> Callable[..., Any]:
 def _recalibrate(**given: Any) -> tuple[Array, ...]:
     cp = snaps.SNAPS(0.2, k=4, weights=(0.3, 0.2))
     cp.calibrate(GRAPH, PLAIN["probs"], PLAIN["labels"], PLAIN["nodes"])
-    return told(cp.recalibrate(GRAPH, **given))
+    return outcome(cp.recalibrate(GRAPH, **given))
 
 
 def _splits(**given: Any) -> tuple[Array, ...]:
@@ -136,8 +136,8 @@ def _predict(nodes: Any) -> tuple[Array, ...]:
 
 
 def _evaluate(labels: Any, nodes: Any) -> tuple[Array, ...]:
-    told = CALIBRATED.evaluate(labels, nodes)
-    return np.array([told["coverage"], told["size"]]), np.array([told["n"]])
+    evaluation = CALIBRATED.evaluate(labels, nodes)
+    return np.array([evaluation["coverage"], evaluation["size"]]), np.array([evaluation["n"]])
 
 
 def _sets(mask: Any, nodes: Any, classes: Any) -> tuple[Array, ...]:
@@ -161,41 +161,41 @@ def _metrics(labels: Any, groups: Any) -> tuple[Array, ...]:
 
 
 def _similarity(features: Any, ids: Any, candidates: Any) -> tuple[Array, ...]:
-    return matrix_told(snaps.similarity_graph(features, 4, ids=ids, candidates=candidates))
+    return matrix_outcome(snaps.similarity_graph(features, 4, ids=ids, candidates=candidates))
 
 
 def _structure(features: Any) -> tuple[Array, ...]:
     graph = snaps.Graph(PLAIN["edges"], features, N)
-    return matrix_told(snaps.structural_features(graph))
+    return matrix_outcome(snaps.structural_features(graph))
 
 
 def _embedded(features: Any, reference: Any) -> tuple[Array, ...]:
     cp = EmbeddedSNAPS(0.2, k=4, eta=0.4)
     given = PLAIN["probs"], PLAIN["labels"], PLAIN["nodes"]
-    return told(cp.calibrate(features, *given, reference=reference))
+    return outcome(cp.calibrate(features, *given, reference=reference))
 
 
 def _join(**given: Any) -> tuple[Array, ...]:
     *tables, reference = join(reference_features=_DENSE, reference_probs=PLAIN["probs"], **given)
     cp = EmbeddedSNAPS(0.2, k=4, eta=0.4)
-    return told(cp.calibrate(*tables, PLAIN["nodes"], reference=reference))
+    return outcome(cp.calibrate(*tables, PLAIN["nodes"], reference=reference))
 
 
 _ROLES = {"probs": "probs", "labels": "labels", "nodes": "nodes"}
 TARGETS = [
-    Target("Graph", lambda **g: graph_told(snaps.Graph(num_nodes=N, **g)),
+    Target("Graph", lambda **g: graph_outcome(snaps.Graph(num_nodes=N, **g)),
            {"edges": "edges", "features": "features", "ids": "names"}),
-    Target("Graph, numbers", lambda **g: graph_told(snaps.Graph(num_nodes=N, **g)),
+    Target("Graph, numbers", lambda **g: graph_outcome(snaps.Graph(num_nodes=N, **g)),
            {"edges": "edges", "features": "sparse", "ids": "numbers"}),
     Target("Graph, weighted",
-           lambda **g: graph_told(snaps.Graph(num_nodes=N, weighted=True, directed=True, **g)),
+           lambda **g: graph_outcome(snaps.Graph(num_nodes=N, weighted=True, directed=True, **g)),
            {"edges": "edges", "edge_weights": "weights"}),
-    Target("Graph of a matrix", lambda m: graph_told(snaps.Graph(m, weighted=True)),
+    Target("Graph of a matrix", lambda m: graph_outcome(snaps.Graph(m, weighted=True)),
            {"m": "similarity"}),
     Target("index", lambda ids: (NAMED.index(ids),), {"ids": "names"}),
     Target("similarity_graph", _similarity,
            {"features": "features", "ids": "numbers", "candidates": "nodes"}),
-    Target("similarity_graph, sparse", lambda x: matrix_told(snaps.similarity_graph(x, 4)),
+    Target("similarity_graph, sparse", lambda x: matrix_outcome(snaps.similarity_graph(x, 4)),
            {"x": "sparse"}),
     Target("structural_features", _structure, {"features": "features"}),
     Target("structural_features, sparse", _structure, {"features": "sparse"}),
@@ -402,7 +402,7 @@ def case(seed: int, number: int) -> tuple[str, str]:
     """Play one case; what was done, and what is wrong about what happened ("" if nothing)."""
     random = np.random.default_rng([seed, number])
     target = TARGETS[random.integers(len(TARGETS))]
-    plain, told = _given(target), [target.name]
+    plain, steps = _given(target), [target.name]
     calm = random.random() < 0.5
     names = list(target.kinds)
     name = names[random.integers(len(names))]
@@ -419,7 +419,7 @@ def case(seed: int, number: int) -> tuple[str, str]:
         if other is not None:
             plain[name], refused = other
             changed = True
-            told.append(f"{name}: {meaning.__name__}")
+            steps.append(f"{name}: {meaning.__name__}")
     spelled, strict, close = dict(plain), True, False
     for each in {name, names[random.integers(len(names))]}:
         is_sparse = target.kinds[each] in SPARSE
@@ -436,7 +436,7 @@ def case(seed: int, number: int) -> tuple[str, str]:
             other = None if alone else spelling(target.kinds[each], own, random)
         if other is None:
             continue
-        told.append(f"{each}: {spelling.__name__}")
+        steps.append(f"{each}: {spelling.__name__}")
         strict &= not loose
         close |= is_sparse  # sums in another order round otherwise
         if isinstance(other, tuple) and len(other) == 2 and spelling is not as_tuple:
@@ -448,7 +448,7 @@ def case(seed: int, number: int) -> tuple[str, str]:
             if each == name:
                 refused = None
         spelled[each] = other
-    what = f"{', '.join(told)}{'' if calm else ', seterr raise'}"
+    what = f"{', '.join(steps)}{'' if calm else ', seterr raise'}"
     outcome = Outcome(target, spelled, calm=calm)
     if outcome.fault:
         return what, outcome.fault

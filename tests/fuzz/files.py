@@ -1,6 +1,6 @@
 """The attacker of files: bits flipped, bytes cut, moved or added, members of archives exchanged.
 
-Whoever reads such a file gets a `SnapsError` of one line, or what the file held before. A member
+Reading the file gives a `SnapsError` of one line, or what the file held before. A member
 that is exchanged for another one may make another file, which is no fault; no other exception may
 come of it.
 """
@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 import snaps
 from snaps.folder import read_folder, write_folder
-from tests.fuzz.arrays import GRAPH, NAMED, PLAIN, Outcome, Target, graph_told, told
+from tests.fuzz.arrays import GRAPH, NAMED, PLAIN, Outcome, Target, graph_outcome, outcome
 from tests.fuzz.spellings import Array, N, Random
 
 _ROLES = np.where(np.arange(N) < 20, "calib", "test")
@@ -73,7 +73,7 @@ def _saver(method: Callable[[], Any], data: bool) -> Callable[[Path], None]:
 
 
 def _read_npz(place: Path) -> tuple[Array, ...]:
-    return graph_told(snaps.Graph.from_npz(place / "graph.npz", weighted=True))
+    return graph_outcome(snaps.Graph.from_npz(place / "graph.npz", weighted=True))
 
 
 def _read_outputs(place: Path) -> tuple[Array, ...]:
@@ -84,12 +84,12 @@ def _read_outputs(place: Path) -> tuple[Array, ...]:
 def _read_folder(place: Path) -> tuple[Array, ...]:
     found = read_folder(place)
     classes = np.empty(0) if found.classes is None else found.classes
-    return (*graph_told(found.graph), found.probs, found.labels, found.roles, classes)
+    return (*graph_outcome(found.graph), found.probs, found.labels, found.roles, classes)
 
 
 def _read_saved(place: Path) -> tuple[Array, ...]:
     found = snaps.load(place / "x.snaps")
-    answer = (*told(found), found.calib_ids_, found.classes_)
+    answer = (*outcome(found), found.calib_ids_, found.classes_)
     for verb in (  # what is loaded can be used, or refuses
         lambda: repr(found),
         lambda: found.evaluate(PLAIN["labels"]),
@@ -107,7 +107,7 @@ def _read_saved(place: Path) -> tuple[Array, ...]:
 def _read_bare(place: Path) -> tuple[Array, ...]:
     found = snaps.load(place / "x.snaps")
     again = found.recalibrate(NAMED, PLAIN["probs"])
-    return (*told(again), found.calib_ids_, found.calib_labels_, found.classes_)
+    return (*outcome(again), found.calib_ids_, found.calib_labels_, found.classes_)
 
 
 KINDS: dict[str, tuple[Callable[[Path], None], Callable[[Path], tuple[Array, ...]]]] = {

@@ -206,7 +206,7 @@ def answers(cp: Any, world: World, nodes: np.ndarray) -> dict[str, Any]:
         "scores": lambda: cp.scores_,
         "threshold": lambda: cp.threshold_,
         "parts": lambda: (list(cp.part_weights_), list(cp.part_weights_.values())),
-        "score": lambda: score_told(cp.score_),
+        "score": lambda: score_record(cp.score_),
         "classes": lambda: cp.classes_,
         "groups": lambda: repr(cp.groups_),
         "neighbours": lambda: repr(cp.neighbours_),
@@ -221,7 +221,7 @@ def answers(cp: Any, world: World, nodes: np.ndarray) -> dict[str, Any]:
     return {name: tried(call) for name, call in asked.items()}
 
 
-def score_told(score: Any) -> tuple[str, list[Any]]:
+def score_record(score: Any) -> tuple[str, list[Any]]:
     """A score and its parameters; a number of any type as the float that a file has."""
     values = [v if isinstance(v, str) else float(v) for v in vars(score).values()]
     return type(score).__name__, values
@@ -248,8 +248,8 @@ def tried(call: Callable[[], Any]) -> Any:
             return f"refused: {message}"
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            told = f"{type(error).__name__}: {error} in {Path(where.filename).name}:{where.lineno}"
-            raise Fault(told) from error
+            fault = f"{type(error).__name__}: {error} in {Path(where.filename).name}:{where.lineno}"
+            raise Fault(fault) from error
 
 
 def equal(one: Any, two: Any) -> bool:

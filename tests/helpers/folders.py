@@ -14,18 +14,18 @@ from tests.helpers import small
 from tests.helpers.small import LABELS, NAMES, NUM_NODES, PROBS, ROLES
 
 
-def same_folder(found, graph, labels=LABELS, roles=ROLES):
-    assert found.graph.ids.tolist() == graph.ids.tolist()
-    assert (found.graph.adjacency != graph.adjacency).nnz == 0
+def same_folder(folder, graph, labels=LABELS, roles=ROLES):
+    assert folder.graph.ids.tolist() == graph.ids.tolist()
+    assert (folder.graph.adjacency != graph.adjacency).nnz == 0
     for mine, theirs in zip(
-        (found.probs, found.labels, found.roles), (PROBS, labels, roles), strict=True
+        (folder.probs, folder.labels, folder.roles), (PROBS, labels, roles), strict=True
     ):
         np.testing.assert_array_equal(mine, theirs)
     if graph.features is None:
-        assert found.graph.features is None
+        assert folder.graph.features is None
     else:
-        assert type(found.graph.features) is type(graph.features)
-        difference = found.graph.features - graph.features
+        assert type(folder.graph.features) is type(graph.features)
+        difference = folder.graph.features - graph.features
         assert abs(difference).max() == 0
 
 

@@ -104,7 +104,7 @@ def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
     total = counts.sum()
     starts = bins(probabilities, MIN_EXPECTED / total)
     if len(starts) < 2:
-        raise ValueError(f"{total} counts are too few to tell shapes apart")
+        raise ValueError(f"{total} counts are too few to compare shapes")
     observed = np.add.reduceat(counts, starts)
     expected = np.add.reduceat(probabilities, starts) * total
     statistic = ((observed - expected) ** 2 / expected).sum()

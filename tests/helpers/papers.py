@@ -21,6 +21,9 @@ def calibrated(papers, probs=None, labels=None, nodes=None, method=None, **optio
     )
 
 
-def same_sets(one, two):
-    assert one.ids.tolist() == two.ids.tolist() and one.classes.tolist() == two.classes.tolist()
-    assert (one.mask == two.mask).all()
+def same_sets(sets, others):
+    assert (
+        sets.ids.tolist() == others.ids.tolist()
+        and sets.classes.tolist() == others.classes.tolist()
+    )
+    assert (sets.mask == others.mask).all()

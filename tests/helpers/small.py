@@ -71,8 +71,8 @@ def can_be_nameless(folder):
     return handle is not None
 
 
-def complaint(call, *arguments, **options) -> str:
-    """What a call is refused with, in one line."""
+def error_line(call, *arguments, **options) -> str:
+    """The one line of the error that a call raises."""
     with pytest.raises(snaps.SnapsError) as caught:
         call(*arguments, **options)
     assert len(str(caught.value).splitlines()) == 1
@@ -81,18 +81,18 @@ def complaint(call, *arguments, **options) -> str:
 
 def noted(call, *arguments, **options):
     """What a call returns, and the warnings it gives."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always")
         result = call(*arguments, **options)
-    ours = [one for one in found if issubclass(one.category, snaps.SnapsWarning)]
-    assert all(Path(one.filename).is_relative_to(HERE) for one in ours), [
-        one.filename for one in ours
+    ours = [warning for warning in recorded if issubclass(warning.category, snaps.SnapsWarning)]
+    assert all(Path(warning.filename).is_relative_to(HERE) for warning in ours), [
+        warning.filename for warning in ours
     ]
-    return result, [str(one.message) for one in ours]
+    return result, [str(warning.message) for warning in ours]
 
 
 class Case(NamedTuple):
-    """A made graph with names, whose first nodes trained the classifier."""
+    """A synthetic graph with names, whose first nodes trained the classifier."""
 
     graph: snaps.Graph
     probs: np.ndarray
@@ -111,5 +111,5 @@ def made():
     probs = smoothed_regression(graph, data.labels, np.arange(40))
     degrees = np.diff(graph.adjacency.indptr)
     bands = np.digitize(degrees, np.quantile(degrees, [0.4, 0.7]))
-    near = snaps.similarity_graph(graph.features, k=20, ids=graph.keys)
-    return Case(graph, probs, data.labels, np.arange(40, 400), near, bands)
+    similar = snaps.similarity_graph(graph.features, k=20, ids=graph.keys)
+    return Case(graph, probs, data.labels, np.arange(40, 400), similar, bands)

@@ -1,8 +1,8 @@
 """The formulas of the paper, one after the other, in plain Python.
 
 Nothing here is fast and nothing here knows the library: the standard library only, each
-function short enough to lay beside the paper (sections 2 and 3, appendix "Algorithm overview") and
-beside `shared/paper/NOTES.md`. A table of scores is a list of rows, one row a node, one entry a
+function short enough to lay next to the paper (sections 2 and 3, appendix "Algorithm overview") and
+next to `shared/paper/NOTES.md`. A table of scores is a list of rows, one row a node, one entry a
 label. Neighbours are a list of dicts, one dict a node: neighbour -> weight.
 """
 
@@ -300,7 +300,7 @@ def class_coverage(sets, labels, num_labels):
 
 
 def hit_probability(hits, n, m, alpha):
-    """P(hits of m test nodes) when n of n + m untied nodes calibrate, drawn at random.
+    """P(hits of m test nodes) when n of n + m untied nodes, drawn at random, are for calibration.
 
     The r-th calibration score is the (hits + r)-th smallest of all n + m: choose which of the
     smaller ones calibrate, and which of the larger ones.

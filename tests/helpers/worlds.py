@@ -145,10 +145,10 @@ def as_sets(mask):
     return [set(np.flatnonzero(row).tolist()) for row in np.asarray(mask)]
 
 
-def same_rows(found, expected):
+def same_rows(rows, expected):
     """Neighbours must be the same nodes, weights the same up to rounding."""
-    assert [set(row) for row in found] == [set(row) for row in expected]
-    for a, b in zip(found, expected, strict=True):
+    assert [set(row) for row in rows] == [set(row) for row in expected]
+    for a, b in zip(rows, expected, strict=True):
         for j in b:
             assert a[j] == pytest.approx(b[j], rel=1e-9)
 

@@ -61,14 +61,14 @@ def test_ids_in_csv_are_strings_or_integers_together(tmp_path):
     assert found.graph.ids.tolist() == ids.tolist()
     edges.loc[0, "src"] = "7"
     edges.to_csv(tmp_path / "edges.csv", index=False)
-    told = "edges.csv column 'src' must name nodes of the graph, got 7"
-    assert refusal(tmp_path, weighted=True) == told
+    message = "edges.csv column 'src' must name nodes of the graph, got 7"
+    assert refusal(tmp_path, weighted=True) == message
     as_csv(tmp_path, np.arange(NUM_NODES))
     edges.to_csv(tmp_path / "edges.csv", index=False)
-    told = "edges.csv column 'src' must be integers as the nodes' ids are, got strings"
+    message = "edges.csv column 'src' must be integers as the nodes' ids are, got strings"
     edges.loc[0, "src"] = "007"
     edges.to_csv(tmp_path / "edges.csv", index=False)
-    assert refusal(tmp_path, weighted=True) == told
+    assert refusal(tmp_path, weighted=True) == message
 
 
 def test_what_csv_leaves_out(tmp_path):
@@ -108,7 +108,7 @@ def test_other_columns_of_csv(tmp_path, values, expected):
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, message",
     [
         ({"p_1": ["x", *PROBS[1:, 1]]}, "nodes.csv column 'p_1' must be numbers, got 'x' in row 0"),
         ({"p_1": [None, *PROBS[1:, 1]]}, "nodes.csv column 'p_1' must not be null, got null in"),
@@ -118,13 +118,13 @@ def test_other_columns_of_csv(tmp_path, values, expected):
         ({"id": ["node-7", *NAMES[1:]]}, "nodes.csv column 'id' must be unique, got "),
     ],
 )
-def test_csv_that_is_wrong(tmp_path, change, told):
-    assert told in refusal(as_csv(tmp_path, **change), weighted=True)
+def test_csv_that_is_wrong(tmp_path, change, message):
+    assert message in refusal(as_csv(tmp_path, **change), weighted=True)
 
 
 def test_files_of_csv_that_are_wrong(tmp_path):
     nodes = (as_csv(tmp_path) / "nodes.csv").read_text()
-    for text, told in (
+    for text, message in (
         ("", "nodes.csv"),
         (nodes.replace("p_2", "p_1", 1), "must have each column once, got 'p_1' twice"),
         (nodes + "1,2\n", "cannot read 'g/nodes.csv': not a CSV file: "),
@@ -132,15 +132,15 @@ def test_files_of_csv_that_are_wrong(tmp_path):
         (nodes.replace("p_", "q_"), "nodes.csv must have columns 'p_<class>', one per class, got"),
     ):
         (tmp_path / "nodes.csv").write_text(text)
-        assert told in refusal(tmp_path, weighted=True)
+        assert message in refusal(tmp_path, weighted=True)
     (tmp_path / "nodes.csv").write_bytes(nodes.replace("node-7", "n\xe9").encode("latin-1"))
     assert "cannot read 'g/nodes.csv': not a CSV file" in refusal(tmp_path, weighted=True)
     (tmp_path / "nodes.csv").write_text(nodes)
     np.save(tmp_path / "features.npy", small.FEATURES)
-    told = "must have features in one place, got nodes.csv columns 'f_<name>' and features.npy"
-    assert told in refusal(tmp_path, weighted=True)
-    told = "'folder' must hold no nodes.csv, which is no part of what is written"
-    assert small.complaint(write_folder, tmp_path, small.graph(), PROBS) == told
+    message = "must have features in one place, got nodes.csv columns 'f_<name>' and features.npy"
+    assert message in refusal(tmp_path, weighted=True)
+    message = "'folder' must hold no nodes.csv, which is no part of what is written"
+    assert small.error_line(write_folder, tmp_path, small.graph(), PROBS) == message
     (tmp_path / "features.npy").unlink()
     pq.write_table(pa.table({"id": [1]}), tmp_path / "nodes.parquet")
     assert refusal(tmp_path) == "'g' must have one of nodes.parquet and nodes.csv, got both"

@@ -69,10 +69,11 @@ def test_features_as_npy_that_are_wrong(tmp_path):
     with open(path, "wb") as file:
         np.savez(file, x=small.FEATURES)
     assert refusal(tmp_path) == damaged
-    for shape, told in (((), "()"), ((NUM_NODES,), "(60,)")):
+    for shape, shown_shape in (((), "()"), ((NUM_NODES,), "(60,)")):
         np.save(path, np.ones(shape))
         assert (
-            refusal(tmp_path) == f"'g/features.npy' must have shape (nodes, features), got {told}"
+            refusal(tmp_path)
+            == f"'g/features.npy' must have shape (nodes, features), got {shown_shape}"
         )
     np.save(path, small.FEATURES[1:])
     assert refusal(tmp_path) == "'g/features.npy' must have one row a node (60), got 59"
@@ -100,13 +101,13 @@ def test_a_feature_file_that_changes_once_it_is_read(tmp_path, monkeypatch, way)
     table = np.zeros((NUM_NODES, 5000))
     table[:, :4] = small.FEATURES
     np.save("g/features.npy", table)
-    told = []
+    outputs = []
     for what in ("left alone", way):
         command = [sys.executable, "-c", CHANGED, what]
         done = subprocess.run(command, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
-        told.append(done.stdout)
-    assert told[0] == told[1]
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
 
 
 def test_a_feature_file_that_is_truncated_while_it_is_read(tmp_path, monkeypatch):
@@ -150,8 +151,8 @@ def test_features_in_two_places(tmp_path):
     )
     small.change(tmp_path, "nodes", features=None)
     np.savez(tmp_path / "features.npz", x=small.FEATURES)
-    told = "'g' must have features in one place, got features.npz and features.npy"
-    assert refusal(tmp_path) == told
+    message = "'g' must have features in one place, got features.npz and features.npy"
+    assert refusal(tmp_path) == message
 
 
 @pytest.mark.parametrize("features", FEATURES)

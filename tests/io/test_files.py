@@ -125,7 +125,7 @@ def test_a_file_gets_the_usual_permissions(tmp_path, nameless):
 def test_the_umask_of_other_threads_is_left_alone(tmp_path, nameless, monkeypatch):
     """It is the whole process's: files that another thread opens meanwhile would get it too."""
     before = os.umask(0o027)
-    monkeypatch.setattr(os, "umask", None)  # whoever calls it fails
+    monkeypatch.setattr(os, "umask", None)  # any call of it fails
     try:
         with atomic_path(tmp_path / "ours") as temporary:
             temporary.touch()
@@ -306,7 +306,7 @@ def test_writing_over_a_folder_leaves_no_old_features(tmp_path):
     assert read_folder(tmp_path).graph.features is None
 
 
-# ---- Outputs beside inputs -----------------------------------------------------------------------
+# ---- Outputs next to inputs ----------------------------------------------------------------------
 
 
 def test_outputs_that_are_inputs_are_refused(tmp_path, monkeypatch, capsys):
@@ -325,8 +325,8 @@ def test_outputs_that_are_inputs_are_refused(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit) as stopped:
             main(["predict", "g", "--alpha", "0.2", "--k", "5", "--out", out])
         assert stopped.value.code == 2
-        told = capsys.readouterr().err
-        assert told == f"snaps: error: '--out' must not be an input, got '{out}'\n"
+        error = capsys.readouterr().err
+        assert error == f"snaps: error: '--out' must not be an input, got '{out}'\n"
     for command in (
         ["predict", "g", "--out", "x.parquet", "--save", "./x.parquet"],
         ["calibrate", "g", "--out", "g/nodes.parquet"],
@@ -360,7 +360,7 @@ def test_flipped_bits_of_a_folder_are_noticed(tmp_path, name):
             again = read_folder(folder)
         except snaps.SnapsError:
             refused += 1
-        else:  # a bit of the statistics or of a name that nobody reads
+        else:  # a bit of the statistics or of a name that is never read
             assert (again.labels == clean.labels).all() and (again.probs == clean.probs).all()
             assert (again.graph.adjacency != clean.graph.adjacency).nnz == 0
             assert (again.roles == clean.roles).all() and (again.graph.ids == clean.graph.ids).all()

@@ -27,14 +27,16 @@ def two_folders(tmp_path, features=None):
 
 
 def refused_as_mixed(folder, name):
-    told = f"'{folder}' must hold files that were written together, got '{name}' of another graph"
+    message = (
+        f"'{folder}' must hold files that were written together, got '{name}' of another graph"
+    )
     for read in (read_folder, snaps.Graph.from_parquet):
-        assert small.complaint(read, folder) == f"{told} than 'nodes.parquet'"
+        assert small.error_line(read, folder) == f"{message} than 'nodes.parquet'"
 
 
 @pytest.mark.parametrize("name", ["nodes.parquet", "edges.parquet", "features.npz"])
 def test_a_folder_replaced_half_way_is_refused(tmp_path, name):
-    """Whoever stops between two files leaves the edges of one graph and the labels of another."""
+    """Stopping between two files leaves the edges of one graph and the labels of another."""
     one, two = two_folders(tmp_path, sp.csr_array(small.FEATURES))
     if name == "features.npz":
         write_folder(two, snaps.Graph(None, sp.eye_array(60, format="csr"), ids=NAMES), PROBS)
@@ -76,8 +78,8 @@ def test_a_folder_written_half_way_is_refused(tmp_path, monkeypatch, steps, old)
     elif old != "none" and steps == 0:
         assert read_folder(tmp_path).labels.tolist() == LABELS.tolist()
     else:
-        told = f"cannot read '{tmp_path}/nodes.parquet': no such file"
-        assert small.complaint(read_folder, tmp_path) == told
+        message = f"cannot read '{tmp_path}/nodes.parquet': no such file"
+        assert small.error_line(read_folder, tmp_path) == message
 
 
 def test_nodes_that_are_a_link_or_private_stay_so(tmp_path):
@@ -119,12 +121,12 @@ def test_files_that_come_and_go(tmp_path):
     one, _ = two_folders(tmp_path, sp.csr_array(small.FEATURES))
     whole = (one / "features.npz").read_bytes()
     (one / "features.npz").unlink()
-    told = f"'{one}' must hold the features.npz that belongs to 'nodes.parquet'"
-    assert small.complaint(read_folder, one) == told
+    message = f"'{one}' must hold the features.npz that belongs to 'nodes.parquet'"
+    assert small.error_line(read_folder, one) == message
     (one / "features.npz").write_bytes(whole)
     np.save(one / "features.npy", small.FEATURES)
-    told = f"'{one}' must have features in one place, got features.npz and features.npy"
-    assert small.complaint(read_folder, one) == told
+    message = f"'{one}' must have features in one place, got features.npz and features.npy"
+    assert small.error_line(read_folder, one) == message
     (one / "features.npz").unlink()
     assert (read_folder(one).graph.features == small.FEATURES).all()
     (one / "notes.txt").write_text("what is not listed is left alone")
@@ -164,7 +166,7 @@ def test_a_folder_that_changes_while_it_is_read(tmp_path, monkeypatch):
         return graph
 
     monkeypatch.setattr(snaps.folder, "graph_from_files", replaced)
-    told = f"'{one}' must not change while it is read: read it again"
-    assert small.complaint(read_folder, one) == told
+    message = f"'{one}' must not change while it is read: read it again"
+    assert small.error_line(read_folder, one) == message
     monkeypatch.undo()
     read_folder(one)

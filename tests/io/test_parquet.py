@@ -37,7 +37,7 @@ def test_column_types(tmp_path, columns):
     try:
         small.change(small.write(tmp_path), "nodes", **columns)
     except pa.ArrowNotImplementedError:
-        pytest.skip("this version of pyarrow does not write such a column")
+        pytest.skip("this version of pyarrow does not write that column")
     same_folder(read_folder(tmp_path), small.graph(ids=NAMES))
 
 
@@ -142,14 +142,14 @@ def test_round_trip_of_weights(tmp_path, directed, ids):
         np.testing.assert_array_equal(found.adjacency.toarray(), graph.adjacency.toarray())
 
 
-def test_weights_that_are_not_used_are_told(tmp_path):
+def test_weights_that_are_not_used_are_reported(tmp_path):
     graph = snaps.Graph([[0], [1]], num_nodes=NUM_NODES, weighted=True, edge_weights=[0.5])
     write_folder(tmp_path, graph, PROBS)
-    told = "edges.parquet column 'weight' is ignored; weighted=True (--weighted) uses it"
+    message = "edges.parquet column 'weight' is ignored; weighted=True (--weighted) uses it"
     for read in (read_folder, Graph.from_parquet):
-        with pytest.warns(snaps.SnapsWarning, match=re.escape(told)):
+        with pytest.warns(snaps.SnapsWarning, match=re.escape(message)):
             read(tmp_path)
-    with pytest.warns(snaps.SnapsWarning, match=re.escape(told)):
+    with pytest.warns(snaps.SnapsWarning, match=re.escape(message)):
         assert not read_folder(tmp_path).graph.weighted
 
 
@@ -187,8 +187,8 @@ def test_lists_that_are_all_empty(tmp_path):
 def test_ids_that_numpy_would_cut_short(tmp_path):
     names = pa.array([*NAMES[:-1].tolist(), "a\0"])
     small.change(small.write(tmp_path), "nodes", id=names)
-    told = f"must not hold the character NUL, got 'a\\x00' in row {NUM_NODES - 1}"
-    assert told in refusal(tmp_path)
+    message = f"must not hold the character NUL, got 'a\\x00' in row {NUM_NODES - 1}"
+    assert message in refusal(tmp_path)
 
 
 # ---- Other columns -------------------------------------------------------------------------------

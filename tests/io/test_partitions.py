@@ -195,9 +195,9 @@ def test_links_that_lead_nowhere(tmp_path):
     hidden.symlink_to(tmp_path / "nothing")
     assert (read_folder(tmp_path).graph.adjacency != whole.adjacency).nnz == 0
     target.unlink()
-    told = "cannot read 'g/edges.parquet/part-2.snappy.parquet': the link leads to no file"
-    assert refusal(tmp_path) == told
-    assert "the link leads to no file" in small.complaint(Graph.from_parquet, tmp_path)
+    message = "cannot read 'g/edges.parquet/part-2.snappy.parquet': the link leads to no file"
+    assert refusal(tmp_path) == message
+    assert "the link leads to no file" in small.error_line(Graph.from_parquet, tmp_path)
     link.unlink()
     link.symlink_to(tmp_path / "edges.parquet", target_is_directory=True)
     assert "part-2.snappy.parquet': the link leads to a folder that it is in" in refusal(tmp_path)

@@ -25,7 +25,7 @@ from snaps.folder import read_folder, write_folder
 from snaps.io import parquet as _parquet
 from snaps.io.files import read_npz, write_npz
 from tests.helpers import small
-from tests.helpers.small import LABELS, NUM_NODES, PROBS, complaint
+from tests.helpers.small import LABELS, NUM_NODES, PROBS, error_line
 
 DAMAGED = "damaged, or not an .npz archive of plain arrays"
 GRAPH = {"adj_indptr": np.array([0, 1, 2]), "adj_indices": np.array([1, 0])}
@@ -63,7 +63,7 @@ def plain(array):
 # ---- Sizes ---------------------------------------------------------------------------------------
 
 
-def test_a_member_that_nobody_asks_for_takes_no_memory(tmp_path):
+def test_a_member_that_is_not_asked_for_takes_no_memory(tmp_path):
     bomb = plain(np.zeros(4_000_000))
     pack(tmp_path / "g.npz", {k: plain(v) for k, v in GRAPH.items()} | {"junk": bomb})
     small.calibrated().save(tmp_path / "cp.snaps")
@@ -105,7 +105,7 @@ def test_headers_of_arrays(tmp_path, header):
     data = b"" if "<U0" in HEADERS[header] else bytes(64)
     pack(path, {"adj_indptr": npy(HEADERS[header], data), "adj_indices": plain(np.arange(2))})
     with at_most(20):
-        assert complaint(snaps.Graph.from_npz, path) == f"cannot read '{path}': {DAMAGED}"
+        assert error_line(snaps.Graph.from_npz, path) == f"cannot read '{path}': {DAMAGED}"
 
 
 def test_headers_as_numpy_writes_them(tmp_path):
@@ -127,7 +127,7 @@ def test_headers_as_numpy_writes_them(tmp_path):
             assert found[name].flags.f_contiguous == array.flags.f_contiguous
     with pytest.warns(UserWarning, match="format 2.0"):
         np.savez(tmp_path / "z.npz", long=long)
-    assert complaint(read_npz, tmp_path / "z.npz").endswith(DAMAGED)
+    assert error_line(read_npz, tmp_path / "z.npz").endswith(DAMAGED)
 
 
 def declare(path, name, size):
@@ -147,19 +147,19 @@ def test_directories_of_archives(tmp_path):
         pack(path, members)
         declare(path, "adj_indptr", size)
         with at_most(20):
-            assert complaint(snaps.Graph.from_npz, path) == broken
+            assert error_line(snaps.Graph.from_npz, path) == broken
     header = "{'descr': '|u1', 'fortran_order': False, 'shape': (2147483648,), }"
     pack(path, {"adj_indptr": npy(header), "adj_indices": members["adj_indices"]})
     declare(path, "adj_indptr", len(npy(header)) + 2**31)  # which agree with one another
     with at_most(20):
-        assert complaint(snaps.Graph.from_npz, path) == broken
+        assert error_line(snaps.Graph.from_npz, path) == broken
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         pack(path, members, method)
-        assert complaint(snaps.Graph.from_npz, path) == broken
+        assert error_line(snaps.Graph.from_npz, path) == broken
     with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "w") as archive:
         for _ in range(2):
             archive.writestr("adj_indptr.npy", members["adj_indptr"])
-    assert complaint(snaps.Graph.from_npz, path) == broken
+    assert error_line(snaps.Graph.from_npz, path) == broken
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(f"{name}.npy", content)
@@ -170,7 +170,7 @@ def test_directories_of_archives(tmp_path):
                 setattr(again, each, getattr(first, each))
             archive.filelist.append(again)
             archive.NameToInfo[again.filename] = again
-    assert complaint(snaps.Graph.from_npz, path) == broken
+    assert error_line(snaps.Graph.from_npz, path) == broken
 
 
 SHORT_OF_MEMORY = """
@@ -217,8 +217,8 @@ def test_memory_is_one_line_of_a_command(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("snaps.similarity.similarity_graph", fail)
     with pytest.raises(SystemExit) as ended:
         main(["evaluate", str(tmp_path / "g")])
-    told = "snaps: error: there is not enough memory: Unable to allocate 9 TiB\n"
-    assert (ended.value.code, capsys.readouterr().err) == (1, told)
+    message = "snaps: error: there is not enough memory: Unable to allocate 9 TiB\n"
+    assert (ended.value.code, capsys.readouterr().err) == (1, message)
 
 
 @pytest.mark.parametrize("column", ["probs", "features", "src"])
@@ -234,8 +234,8 @@ def test_rows_that_no_memory_holds(tmp_path, monkeypatch, column):
     with pytest.raises(NotEnoughMemory) as caught:
         read_folder(folder)
     what = {"src": "src and dst in 1000 rows"}.get(column, f"{column} in 60 rows")
-    told = f"cannot read '{folder}/{kind}.parquet': {what} take 0.0 GB of memory or more, and"
-    assert str(caught.value) == f"{told} this machine has 0.0"
+    message = f"cannot read '{folder}/{kind}.parquet': {what} take 0.0 GB of memory or more, and"
+    assert str(caught.value) == f"{message} this machine has 0.0"
 
 
 # ---- Depth ---------------------------------------------------------------------------------------
@@ -246,11 +246,11 @@ DEEP = ("[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000)
 @pytest.mark.parametrize("text", DEEP, ids=["open", "objects", "closed"])
 def test_json_that_is_nested_deeply(tmp_path, text):
     write_npz(tmp_path / "cp.snaps", {"header": np.frombuffer(text.encode(), np.uint8)})
-    told = complaint(snaps.load, tmp_path / "cp.snaps")
-    assert told == f"cannot load '{tmp_path}/cp.snaps': not a saved snaps estimator"
+    message = error_line(snaps.load, tmp_path / "cp.snaps")
+    assert message == f"cannot load '{tmp_path}/cp.snaps': not a saved snaps estimator"
     (tmp_path / "cora_ml.json").write_text(text)
-    told = complaint(known_sha256, DATASETS["cora_ml"], tmp_path / "cora_ml.npz")
-    assert told == f"'{tmp_path}/cora_ml.json' must be a JSON record with a 'sha256'"
+    message = error_line(known_sha256, DATASETS["cora_ml"], tmp_path / "cora_ml.npz")
+    assert message == f"'{tmp_path}/cora_ml.json' must be a JSON record with a 'sha256'"
 
 
 # ---- Other arrays than are due -------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_arrays_of_no_dimension(tmp_path):
     outputs = {"logits": PROBS, "features": small.FEATURES, "labels": LABELS}
     for arrays in every_scalar(outputs):
         write_npz(path, arrays)
-        complaint(snaps.images.load, path)
+        error_line(snaps.images.load, path)
 
 
 @pytest.mark.parametrize("name", ["row", "col", "shape"])
@@ -310,8 +310,8 @@ def test_indices_are_not_rounded(tmp_path, name):
     sp.save_npz(folder / "features.npz", sp.coo_array(small.FEATURES))
     arrays = dict(np.load(folder / "features.npz"))
     write_npz(folder / "features.npz", {**arrays, name: arrays[name] + 0.25})
-    told = complaint(read_folder, folder)
-    assert told.endswith("must hold a valid sparse matrix: shape, row and col must be integers")
+    message = error_line(read_folder, folder)
+    assert message.endswith("must hold a valid sparse matrix: shape, row and col must be integers")
 
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
@@ -323,8 +323,8 @@ def test_a_sparse_table_of_any_number_of_rows(tmp_path, kind):
     sp.save_npz(path, getattr(sp, f"{kind}_array")(small.FEATURES))
     write_npz(path, {**np.load(path), "shape": np.array([2**40, 4])})
     with at_most(20):
-        told = complaint(read_folder, folder)
-    assert told == f"'{path}' must have one row a node (60), got 1099511627776"
+        message = error_line(read_folder, folder)
+    assert message == f"'{path}' must have one row a node (60), got 1099511627776"
 
 
 # ---- Writing -------------------------------------------------------------------------------------
@@ -341,12 +341,12 @@ def test_numbers_of_other_kinds_are_written(tmp_path, kind):
 
 def test_what_cannot_be_written(tmp_path):
     graph = small.graph()
-    for probs, told in {
+    for probs, wrong in {
         "must hold numbers, got complex128": PROBS + 0j,
         "must have at least two classes, got 0": PROBS[:, :0],
         "must have at least two classes, got 1": PROBS[:, :1],
     }.items():
-        assert complaint(write_folder, tmp_path / "g", graph, told) == f"'probs' {probs}"
+        assert error_line(write_folder, tmp_path / "g", graph, wrong) == f"'probs' {probs}"
     assert not (tmp_path / "g").exists()
 
 
@@ -381,12 +381,14 @@ def test_numbers_of_other_kinds_are_saved(tmp_path, name):
 def test_what_cannot_be_saved(tmp_path):
     for wrong in ({0.25, 0.5}, {0.25: 1, 0.5: 2}.keys()):
         cp = small.calibrated(snaps.SNAPS(0.2, k=5, weights=wrong))
-        told = complaint(cp.save, tmp_path / "cp.snaps")
-        assert told.startswith("parameters must be numbers, strings, lists or tuples to be saved")
+        message = error_line(cp.save, tmp_path / "cp.snaps")
+        assert message.startswith(
+            "parameters must be numbers, strings, lists or tuples to be saved"
+        )
     groups = np.array([frozenset({1}), frozenset({2})], object)[np.arange(NUM_NODES) % 2]
     cp = small.calibrated(groups=groups)
-    told = complaint(cp.save, tmp_path / "cp.snaps")
-    assert told.startswith("'groups' must be strings or numbers to be saved, got frozenset(")
+    message = error_line(cp.save, tmp_path / "cp.snaps")
+    assert message.startswith("'groups' must be strings or numbers to be saved, got frozenset(")
     assert list(tmp_path.iterdir()) == []
 
 

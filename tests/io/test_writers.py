@@ -232,8 +232,8 @@ def test_metadata_that_is_wrong(tmp_path, metadata, suffix):
 def test_metadata_that_cannot_be_written(tmp_path, text):
     for metadata in ({text: "a"}, {"a": text}):
         for suffix in ("parquet", "csv"):
-            told = small.complaint(awkward().write, tmp_path / f"x.{suffix}", metadata=metadata)
-            assert told == f"'metadata' must be text that can be written, got {text!r}"
+            message = small.error_line(awkward().write, tmp_path / f"x.{suffix}", metadata=metadata)
+            assert message == f"'metadata' must be text that can be written, got {text!r}"
     assert list(tmp_path.iterdir()) == []
 
 

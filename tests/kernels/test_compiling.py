@@ -31,7 +31,7 @@ def run(cache, **settings):
     return done.stdout.strip(), done.stderr
 
 
-def test_damaged_files_are_compiled_anew(tmp_path):
+def test_damaged_files_are_compiled_again(tmp_path):
     assert run(tmp_path) == ("[[1, 2, 3]]", NOTE)
     assert run(tmp_path) == ("[[1, 2, 3]]", "")
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -85,13 +85,13 @@ def test_little_is_compiled_on_first_use_and_it_is_said_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, value, told",
+    "name, value, message",
     [
         ("NUMBA_DISABLE_JIT", "1", "NUMBA_DISABLE_JIT must be 0 or unset, got 1"),
         ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS=0: Number of threads specified must be > 0."),
     ],
 )
-def test_settings_that_do_not_work_are_named(tmp_path, name, value, told):
+def test_settings_that_do_not_work_are_named(tmp_path, name, value, message):
     small.write(tmp_path / "g")
     env = {**os.environ, name: value, "PYTHONPATH": str(Path(snaps.__file__).parents[1])}
     command = [sys.executable, "-m", "snaps", "predict", "g", "--out", "sets.csv"]
@@ -100,7 +100,9 @@ def test_settings_that_do_not_work_are_named(tmp_path, name, value, told):
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("snaps: error: ") and done.stderr.count("\n") == 1
-    assert told in done.stderr
+    assert message in done.stderr
     code = "import snaps._kernels.scoring"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
-    assert "SnapsError: " in done.stderr.splitlines()[-1] and told in done.stderr.splitlines()[-1]
+    assert (
+        "SnapsError: " in done.stderr.splitlines()[-1] and message in done.stderr.splitlines()[-1]
+    )

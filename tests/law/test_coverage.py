@@ -27,7 +27,7 @@ ALPHAS = [0.05, 0.1, 0.3]
 SEED = 20241
 
 
-# ---- The law itself, and the test of it ----------------------------------------------------------
+# ---- The distribution itself, and the test of it -------------------------------------------------
 
 
 @pytest.mark.parametrize("n, m, alpha", [(4, 4, 0.4), (5, 3, 0.25), (3, 6, 0.5), (6, 2, 0.18)])
@@ -195,7 +195,7 @@ def random_splits(pool, n_calib, n_splits, seed):
 
 
 def test_every_split_of_a_tiny_pool():
-    """All 70 splits of eight nodes through the public verbs: hit counts equal the law exactly."""
+    """All 70 splits of eight nodes through the public verbs: hit counts are exactly as expected."""
     case = load("small")
     pool = case.pool[:8]
     cp = snaps.SNAPS(alpha=0.4, weights=(0.3, 0.3), seed=SEED)
@@ -211,7 +211,7 @@ def test_every_split_of_a_tiny_pool():
 
 @pytest.mark.parametrize("method", ["DAPS", "SNAPS"])
 def test_calibrate_and_predict_follow_the_law(method):
-    """Tuned anew in every split, on a part of that split's calibration nodes."""
+    """Tuned again in every split, on a part of that split's calibration nodes."""
     case = load("small")
     hits = []
     for calib, test in random_splits(case.pool, 80, 200, SEED):
@@ -254,7 +254,7 @@ def test_few_labels_follow_the_law(method, budget, alpha, n, seed):
 
 
 def test_class_conditional_coverage_follows_its_law():
-    """Given how many nodes of a class calibrate, its hits follow the law for that many."""
+    """Given the number of calibration nodes of a class, its hits are distributed as expected."""
     case = load("small")
     alpha = 0.2
     random = np.random.default_rng(SEED)

@@ -12,7 +12,7 @@ from scipy import stats
 import snaps
 from snaps.conformal.coverage import confident_rank, coverage_law, fewest_confident
 from snaps.conformal.rank import conformal_rank
-from tests.helpers.small import complaint, noted
+from tests.helpers.small import error_line, noted
 
 SEEDS = [0, 1, 2]
 ALPHA, FLOOR = 0.1, 0.8
@@ -151,17 +151,17 @@ def test_equal_rates_are_one_rate():
 def test_wrong_promises_are_refused(options, text):
     world = World(0)
     cp = snaps.SplitConformal(**options)
-    assert text in complaint(cp.calibrate, None, world.probs, world.labels, np.arange(300))
+    assert text in error_line(cp.calibrate, None, world.probs, world.labels, np.arange(300))
 
 
 def test_a_floor_for_groups_needs_groups():
     world = World(0)
     given = (None, world.probs, world.labels, np.arange(300))
-    told = complaint(snaps.SplitConformal().calibrate, *given, group_floor=0.8)
-    assert told == "'groups' must be given with group_floor, got None"
+    message = error_line(snaps.SplitConformal().calibrate, *given, group_floor=0.8)
+    assert message == "'groups' must be given with group_floor, got None"
     cp = snaps.SplitConformal(class_conditional=True)
-    told = complaint(cp.calibrate, *given, groups=world.groups, group_floor=0.8)
-    assert told.startswith("'group_floor' must be left out with class_conditional=True")
+    message = error_line(cp.calibrate, *given, groups=world.groups, group_floor=0.8)
+    assert message.startswith("'group_floor' must be left out with class_conditional=True")
 
 
 def test_classes_without_a_floor_are_named():
@@ -169,10 +169,10 @@ def test_classes_without_a_floor_are_named():
     labels = np.where(world.labels == 3, 2, world.labels)
     labels[:3] = 3
     cp = snaps.SplitConformal(0.1, class_floor=0.9)
-    _, told = noted(cp.calibrate, None, world.probs, labels, np.arange(300))
+    _, warnings = noted(cp.calibrate, None, world.probs, labels, np.arange(300))
     assert (
         "1 of 4 classes have too few calibration nodes for class_floor=0.9 (at least 9 each) and "
-        "get no floor: class (nodes) 3 (3)" in str(told)
+        "get no floor: class (nodes) 3 (3)" in str(warnings)
     )
     result = cp.evaluate(labels)
     assert result["class_promise"] == {0: 0.9, 1: 0.9, 2: 0.9, 3: None}
@@ -242,12 +242,12 @@ def test_coverage_is_kept_with_confidence(seed, kind):
 def test_too_few_nodes_for_a_confidence_are_named():
     world = World(0)
     cp = snaps.SplitConformal(0.05, confidence=0.95)
-    _, told = noted(cp.calibrate, None, world.probs, world.labels, np.arange(50))
+    _, warnings = noted(cp.calibrate, None, world.probs, world.labels, np.arange(50))
     assert (
         "50 calibration nodes are too few for alpha=0.05 with confidence=0.95 (at least 59): "
-        "the threshold is infinite" in str(told)
+        "the threshold is infinite" in str(warnings)
     )
-    assert "'smoothed' must be False with confidence" in complaint(cp.predict_set, smoothed=True)
+    assert "'smoothed' must be False with confidence" in error_line(cp.predict_set, smoothed=True)
 
 
 # ---- Saved, loaded, recalibrated, split ----------------------------------------------------------
@@ -349,7 +349,7 @@ def test_empty_sets_get_the_most_probable_label():
     before, after = cp.evaluate(world.labels), cp.evaluate(world.labels, empty="top")
     assert after["coverage"] >= before["coverage"] and after["empty"] == 0
     assert after["upper_binds"] is False
-    assert complaint(cp.predict_set, empty="all") == "'empty' must be 'keep' or 'top', got all"
+    assert error_line(cp.predict_set, empty="all") == "'empty' must be 'keep' or 'top', got all"
 
 
 def test_coverage_that_floors_lift_is_not_called_outside():

@@ -15,7 +15,7 @@ from snaps._runtime.randomness import SMOOTH_STREAM, hashes, uniforms
 from snaps.conformal.calibration import Calibration
 from snaps.splits import draw_splits
 from tests.helpers import law
-from tests.law.test_promises import PROMISES, World, complaint
+from tests.law.test_promises import PROMISES, World, error_line
 
 N, POOL, ALPHA = 12, 32, 0.1  # alpha (n + 1) is 1.3: plain sets cover 12 / 13
 SEEDS = [0, 7, 20241]
@@ -122,7 +122,7 @@ def test_smoothed_splits_are_those_of_calibrate(name):
     about = method, world.graph, world.probs, world.labels, pool, 201, 3
     if name == "confidence":
         words = "'smoothed' must be False with confidence, got True"
-        assert complaint(snaps.evaluate_splits, *about, smoothed=True) == words
+        assert error_line(snaps.evaluate_splits, *about, smoothed=True) == words
         return
     found = snaps.evaluate_splits(*about, smoothed=True, **groups)
     order = pool[np.argsort(world.graph.keys[pool], kind="stable")]
@@ -140,4 +140,4 @@ def test_a_flag_is_asked_for():
     graph, probs, labels, pool = pool_of(40)
     about = snaps.SplitConformal(), graph, probs, labels, pool, 20
     words = "'smoothed' must be True or False, got 'yes'"
-    assert complaint(snaps.evaluate_splits, *about, smoothed="yes") == words
+    assert error_line(snaps.evaluate_splits, *about, smoothed="yes") == words

@@ -1,8 +1,8 @@
 """The wall: what is left of it sees no label but evidence, and mutants that break it die.
 
-Blindness: scores don't change by a bit when the labels of all nodes that neither tune nor are known
-are permuted. The law: coverage through the verbs a user calls follows its distribution, for several
-fixed seeds, with the tuning nodes chosen anew in every split.
+Blindness: scores don't change by a bit when the labels of all but tuning and known nodes
+are permuted. Coverage through the verbs a user calls follows its distribution, for several
+fixed seeds, with the tuning nodes chosen again in every split.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def hits_of(make, seed, n_splits, case=None, n_calib=80, **options):
     return law.fit_hits(hits, law.hit_pmf(n, len(case.pool) - n_calib, ALPHA))
 
 
-# ---- The law, for every seed ---------------------------------------------------------------------
+# ---- Coverage, for every seed --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [0, 7, 20241])
@@ -273,7 +273,7 @@ def test_scores_through_advise_are_blind(monkeypatch):
     assert any((one[name] != two[name]).any() for name in methods)
 
 
-# ---- Mutants: each must die by the law or by blindness -------------------------------------------
+# ---- Mutants: each must fail the test of coverage or of blindness --------------------------------
 
 
 def test_tuning_on_the_whole_pool_dies(monkeypatch):
@@ -300,7 +300,7 @@ def test_tuning_on_the_whole_pool_dies(monkeypatch):
 
 
 def test_tuning_nodes_that_also_calibrate_die(monkeypatch):
-    """The weights have the smallest sets on the very nodes that set the threshold: the law."""
+    """The weights have the smallest sets on the very nodes that set the threshold: coverage."""
     read = _roles.Roles.read.__func__
 
     def both(cls, *arguments, **options):
@@ -324,7 +324,7 @@ def test_tuning_nodes_that_also_calibrate_die(monkeypatch):
 
 
 def test_calibration_labels_as_evidence_die(monkeypatch):
-    """Calibration nodes handed over as known ones: blindness and the law both notice."""
+    """Calibration nodes handed over as known ones: blindness and coverage both fail."""
     assert all_parts(1, 60).accepted
     read = _roles.Roles.read.__func__
 
@@ -348,7 +348,7 @@ def test_calibration_labels_as_evidence_die(monkeypatch):
 
 
 def test_a_threshold_from_test_scores_dies(monkeypatch):
-    """Every node's true score in place of the calibration nodes': the law."""
+    """Every node's true score in place of the calibration nodes': coverage."""
     case = small()
 
     class Wrong(_base.Calibration):
@@ -373,7 +373,7 @@ def test_recalibrated_coverage_follows_the_law_as_nodes_arrive(name):
     """Nodes arrive in random order; the classifier was trained without any of them.
 
     At each time the graph holds those that came so far. Given the graph and who is in the pool, who
-    calibrates is a uniform draw, so coverage on the others obeys the law, at each time.
+    calibrates is a uniform draw, so coverage on the others has its distribution, at each time.
     """
     made = make_graph(num_nodes=420, num_classes=2, homophily=0.7, seed=9)
     graph, labels = made.graph, made.labels

@@ -38,7 +38,7 @@ def grown(order="as it was"):
     graph = snaps.Graph(
         case.graph.adjacency[place][:, place], case.graph.features[place], ids=case.graph.ids[place]
     )
-    # Made anew: other numbers than on the small graph.
+    # Made again: other numbers than on the small graph.
     return graph, case.probs[place], case.labels[place], np.argsort(place)
 
 

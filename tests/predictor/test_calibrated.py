@@ -63,9 +63,9 @@ def test_threads_that_evaluate_while_one_recalibrates():
 
     def evaluate():
         while not done.is_set():
-            told = cp.evaluate(case.labels)
-            if told not in right:
-                wrong.append(told)
+            result = cp.evaluate(case.labels)
+            if result not in right:
+                wrong.append(result)
 
     threads = [threading.Thread(target=evaluate) for _ in range(3)]
     for thread in threads:

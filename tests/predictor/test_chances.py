@@ -21,7 +21,7 @@ from snaps.conformal.chances import draw_uneven, effective_labels, tail_sums, we
 from snaps.datasets import make_graph
 from snaps.models import smoothed_regression
 from tests.helpers import small
-from tests.helpers.small import complaint
+from tests.helpers.small import error_line
 
 SEEDS = [1, 2, 3]
 NAN = float("nan")
@@ -255,7 +255,7 @@ def test_by_name_by_edges_and_again(case, tmp_path):
         assert again.effective_labels_ == cp.effective_labels_
         if not data:
             graph = small.graph(ids=small.NAMES)
-            assert "'chances' must be given" in complaint(again.recalibrate, graph, small.PROBS)
+            assert "'chances' must be given" in error_line(again.recalibrate, graph, small.PROBS)
             again.recalibrate(graph, small.PROBS, chances=case[0])
         assert np.array_equal(again.predict_set(case[2]).mask, expected)
     degrees = np.diff(small.graph().adjacency.indptr)
@@ -291,7 +291,7 @@ def test_without_chances_files_say_nothing_of_them(tmp_path):
 def test_chances_of_calibration_nodes(case, value, rule):
     chances = case[0].copy()
     chances[case[1][3]] = value
-    assert complaint(calibrated, case, chances=chances) == (
+    assert error_line(calibrated, case, chances=chances) == (
         f"'chances' {rule} for node {small.NAMES[case[1][3]]}"
     )
 
@@ -308,7 +308,7 @@ def test_chances_of_nodes_to_predict(case, value):
         (cp.report, "r.html", None, case[2]),
     ]
     for call, *arguments in calls:
-        assert complaint(call, *arguments).endswith(f"{rule} and 1 more")
+        assert error_line(call, *arguments).endswith(f"{rule} and 1 more")
     assert len(cp.predict_set(np.delete(case[2], [1, 2])))
 
 
@@ -317,10 +317,10 @@ def test_chances_of_nodes_to_predict(case, value):
     (0.5, "must be 60 numbers, one per node, got float64 of shape ()"),
     ([0.5] * 59, "must be 60 numbers, one per node, got float64 of shape (59,)"),
     ([True] * 60, "must be 60 numbers, one per node, got bool of shape (60,)"),
-    ({"nobody": 0.5}, "must be ids of the graph's nodes, got 'nobody'"),
+    ({"stranger": 0.5}, "must be ids of the graph's nodes, got 'stranger'"),
 ])  # fmt: skip
 def test_chances_that_are_none(case, chances, rule):
-    assert rule in complaint(calibrated, case, chances=chances)
+    assert rule in error_line(calibrated, case, chances=chances)
 
 
 def test_what_goes_without_chances(case):
@@ -331,19 +331,19 @@ def test_what_goes_without_chances(case):
         (snaps.SplitConformal(0.2), {"groups": groups, "group_floor": 0.7}, "group_floor"),
         (snaps.SplitConformal(0.2), {"missing_labels": 2}, "missing_labels"),
     ):
-        found = complaint(calibrated, case, method, **options)
+        found = error_line(calibrated, case, method, **options)
         assert found.startswith(f"'{name}' must be left out with chances, got ")
     cp = calibrated(case)
     graph, labels = small.graph(ids=small.NAMES), small.LABELS
     for call, *arguments in (
         (cp.select, 0), (cp.accept,), (cp.watch, labels, case[2]), (cp.exchangeability, case[2])
     ):  # fmt: skip
-        assert "chances" in complaint(call, *arguments)
+        assert "chances" in error_line(call, *arguments)
     keep = {"chances": case[0], "threshold": "keep"}
-    assert "'threshold' must be 'set'" in complaint(cp.recalibrate, graph, small.PROBS, **keep)
+    assert "'threshold' must be 'set'" in error_line(cp.recalibrate, graph, small.PROBS, **keep)
     for options in ({"accept": 0.1}, {"select": 0}):
         splits = (snaps.SplitConformal(), graph, small.PROBS, labels, np.arange(60), 20)
-        found = complaint(snaps.evaluate_splits, *splits, chances=case[0], **options)
+        found = error_line(snaps.evaluate_splits, *splits, chances=case[0], **options)
         assert "must be left out with chances" in found
 
 

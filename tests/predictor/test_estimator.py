@@ -14,7 +14,7 @@ import snaps
 from snaps.images import EmbeddedSNAPS
 from tests.helpers import small
 from tests.helpers import transcription as t
-from tests.helpers.small import CALIB, LABELS, PROBS, TEST, complaint
+from tests.helpers.small import CALIB, LABELS, PROBS, TEST, error_line
 
 ESTIMATORS = [
     snaps.SplitConformal(0.2, score=snaps.RAPS()),
@@ -40,7 +40,7 @@ def test_parameters_clones_and_equality(estimator):
         assert twin.set_params(seed=99) is twin and twin.seed == 99
         assert twin != estimator and estimator.get_params() == params
     assert estimator != "SNAPS" and estimator != snaps.SplitConformal(0.5)
-    assert complaint(estimator.set_params, beta=1).startswith("'beta' must be one of alpha, ")
+    assert error_line(estimator.set_params, beta=1).startswith("'beta' must be one of alpha, ")
     with pytest.raises(TypeError):
         hash(estimator)
 
@@ -49,7 +49,7 @@ def test_parameters_clones_and_equality(estimator):
 def test_clones_are_not_calibrated_and_copies_are(estimator):
     cp = small.calibrated(sklearn.base.clone(estimator))
     sets = cp.predict_set(TEST).mask
-    assert complaint(sklearn.base.clone(cp).predict_set) == (
+    assert error_line(sklearn.base.clone(cp).predict_set) == (
         f"this {type(cp).__name__} must be calibrated first: call calibrate()"
     )
     assert cp.__sklearn_is_fitted__() and not sklearn.base.clone(cp).__sklearn_is_fitted__()
@@ -101,7 +101,7 @@ def test_alpha_may_change_after_calibration_and_is_used(tmp_path, estimator):
     cp.alpha = 2
     for verb in (cp.predict_set, lambda: cp.threshold_, lambda: cp.explain(40),
                  lambda: cp.evaluate(LABELS), lambda: cp.save(tmp_path / "cp")):  # fmt: skip
-        assert complaint(verb) == "'alpha' must lie strictly between 0 and 1, got 2"
+        assert error_line(verb) == "'alpha' must lie strictly between 0 and 1, got 2"
 
 
 def test_an_alpha_that_is_too_small_is_noted_when_it_is_used():
@@ -123,7 +123,7 @@ def test_other_parameters_may_not_change_after_calibration(tmp_path, name, value
     for verb in (cp.predict_set, cp.predict_p, lambda: cp.evaluate(LABELS), lambda: cp.threshold_,
                  lambda: cp.explain(3), lambda: cp.save(tmp_path / "cp"),
                  lambda: cp.recalibrate(small.graph(), PROBS)):  # fmt: skip
-        assert complaint(verb).startswith(f"'{name}' must not be changed after calibration, got ")
+        assert error_line(verb).startswith(f"'{name}' must not be changed after calibration, got ")
     setattr(cp, name, before)
     cp.predict_set()
     small.calibrated(cp.set_params(**{name: value})).predict_set()
@@ -132,13 +132,13 @@ def test_other_parameters_may_not_change_after_calibration(tmp_path, name, value
 def test_a_list_that_is_changed_in_place_is_noticed():
     cp = small.calibrated(snaps.SNAPS(0.2, k=5, weights=[0.3, 0.2]))
     cp.weights[0] = 0.6
-    assert complaint(cp.predict_set) == (
+    assert error_line(cp.predict_set) == (
         "'weights' must not be changed after calibration, got [0.6, 0.2] for [0.3, 0.2]: "
         "call calibrate() again"
     )
     cp = small.calibrated(snaps.Pooled(0.2, parts=["own", "linked"]))
     cp.parts.append("two_hop")
-    assert complaint(cp.predict_set).startswith("'parts' must not be changed after calibration")
+    assert error_line(cp.predict_set).startswith("'parts' must not be changed after calibration")
 
 
 def test_equal_parameters_are_no_change():
@@ -150,8 +150,8 @@ def test_equal_parameters_are_no_change():
 def test_a_calibration_that_fails_changes_nothing():
     cp = small.calibrated()
     sets = cp.predict_set().mask
-    complaint(cp.calibrate, small.graph(), PROBS, LABELS, [0, 0])
-    complaint(cp.recalibrate, small.graph(), PROBS[:-1])
+    error_line(cp.calibrate, small.graph(), PROBS, LABELS, [0, 0])
+    error_line(cp.recalibrate, small.graph(), PROBS[:-1])
     np.testing.assert_array_equal(cp.predict_set().mask, sets)
 
 

@@ -234,12 +234,12 @@ def test_alike_says_so_with_numbers():
 
 def test_to_dict_is_json_without_nan():
     result = compare(differing(), np.arange(200), np.arange(200, 800), keys_of(800))
-    told = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-    assert told["alike"] is False
-    assert told["message"] == str(result)
-    assert [row["what"] for row in told["rows"]] == list(differing())
-    assert all(0 < row["p"] <= 1 and 0 <= row["distance"] <= 1 for row in told["rows"])
-    assert all(row["differs"] for row in told["rows"])
+    record = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert record["alike"] is False
+    assert record["message"] == str(result)
+    assert [row["what"] for row in record["rows"]] == list(differing())
+    assert all(0 < row["p"] <= 1 and 0 <= row["distance"] <= 1 for row in record["rows"])
+    assert all(row["differs"] for row in record["rows"])
 
 
 def test_without_links_degrees_are_left_out():
@@ -299,7 +299,7 @@ def test_degenerate_sides_neither_crash_nor_warn(calib, count, equal):
     ("calib", "nodes", "message"),
     [([], [1], "'calib' must hold"), ([1], [], "'nodes' must hold"), ([1], [1], "'nodes' must")],
 )
-def test_an_empty_side_is_a_complaint(calib, nodes, message):
+def test_an_empty_side_is_an_error(calib, nodes, message):
     with pytest.raises(snaps.SnapsError, match=message):
         compare({"x": number(np.zeros(3))}, np.array(calib, int), np.array(nodes, int), keys_of(3))
 

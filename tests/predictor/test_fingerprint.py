@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import snaps
 from snaps.models import smoothed_regression
-from tests.helpers.small import complaint, made, noted
+from tests.helpers.small import error_line, made, noted
 from tests.predictor.common import (
     GROWN,
     METHODS,
@@ -42,7 +42,7 @@ def test_ids_that_are_shifted_are_refused(tmp_path, name, probs, before_, after)
     graph = numbered(None if after is None else np.arange(GROWN) + after)
     table = case.probs if probs == "the same" else another_run()
     for missing in ("error", "drop"):
-        assert OTHERS in complaint(cp.recalibrate, graph, table, missing=missing)
+        assert OTHERS in error_line(cp.recalibrate, graph, table, missing=missing)
 
 
 @pytest.mark.parametrize("probs", ["the same", "another run"])
@@ -56,7 +56,7 @@ def test_without_features_probabilities_tell_that_ids_are_shifted(probs):
             case.probs[place], case.labels[place], **roles(),
         )  # fmt: skip
         graph = snaps.Graph(case.graph.adjacency[place][:, place], ids=np.arange(1, GROWN + 1))
-        assert OTHERS in complaint(cp.recalibrate, graph, table[place], missing="drop")
+        assert OTHERS in error_line(cp.recalibrate, graph, table[place], missing="drop")
 
 
 def test_nodes_in_another_order_and_new_ones_that_come_first_are_refused():
@@ -67,10 +67,10 @@ def test_nodes_in_another_order_and_new_ones_that_come_first_are_refused():
     )  # fmt: skip
     for place in (np.roll(np.arange(GROWN), GROWN - SMALL), np.arange(GROWN)[::-1]):
         graph = snaps.Graph(case.graph.adjacency[place][:, place], case.graph.features[place])
-        assert OTHERS in complaint(cp.recalibrate, graph, case.probs[place])
+        assert OTHERS in error_line(cp.recalibrate, graph, case.probs[place])
     half = np.concatenate([np.arange(150), [399], np.arange(150, 399)])  # one in the middle
     graph = snaps.Graph(case.graph.adjacency[half][:, half], case.graph.features[half])
-    assert OTHERS in complaint(cp.recalibrate, graph, case.probs[half])
+    assert OTHERS in error_line(cp.recalibrate, graph, case.probs[half])
 
 
 def test_features_that_a_graph_is_given_after_calibration_are_compared_with_those_before():
@@ -78,7 +78,7 @@ def test_features_that_a_graph_is_given_after_calibration_are_compared_with_thos
     graph = snaps.Graph(case.graph.adjacency, case.graph.features)
     cp = snaps.SNAPS(0.1).calibrate(graph, case.probs, case.labels, **roles())
     graph.features = case.graph.features[::-1].copy()
-    assert OTHERS in complaint(cp.recalibrate, graph, case.probs[::-1])
+    assert OTHERS in error_line(cp.recalibrate, graph, case.probs[::-1])
 
 
 @pytest.mark.parametrize("features", ["noisy", "half precision", "all new", "wider", "none"])
@@ -134,7 +134,7 @@ def test_the_direction_of_links_stays(tmp_path, directed, data):
     cp.save(tmp_path / "cp", data=data)
     rule = "directed" if directed else "undirected"
     for each in (cp, snaps.load(tmp_path / "cp")):
-        assert complaint(each.recalibrate, other, case.probs) == (
+        assert error_line(each.recalibrate, other, case.probs) == (
             f"'graph' must be {rule}, as it was to calibrate"
         )
         each.recalibrate(first, case.probs)

@@ -75,7 +75,7 @@ def test_save_and_load_without_features(tmp_path):
     same_estimator(cp, snaps.load(tmp_path / "x.npz"))
 
 
-def test_a_loaded_estimator_calibrates_anew_as_the_first_one_would(tmp_path):
+def test_a_loaded_estimator_calibrates_again_as_the_first_one_would(tmp_path):
     cp = small.calibrated(snaps.SNAPS(0.2, k=5))
     cp.save(tmp_path / "x.npz")
     again = small.calibrated(snaps.load(tmp_path / "x.npz"))
@@ -260,5 +260,5 @@ def test_groups_of_a_file_are_names(tmp_path, names):
     header["groups"] = names
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(tmp_path / "bad.npz", **arrays)
-    message = small.complaint(snaps.load, tmp_path / "bad.npz")
+    message = small.error_line(snaps.load, tmp_path / "bad.npz")
     assert "'groups' must be different strings or numbers" in message

@@ -13,7 +13,7 @@ import snaps
 from snaps.images import EmbeddedSNAPS, join
 from tests.helpers import small
 from tests.helpers import transcription as t
-from tests.helpers.small import CALIB, LABELS, PROBS, complaint, made, noted
+from tests.helpers.small import CALIB, LABELS, PROBS, error_line, made, noted
 from tests.predictor.common import (
     GROWN,
     KNOWN,
@@ -128,7 +128,7 @@ def test_a_reference_is_found_again(tmp_path):
     cp.save(tmp_path / "cp", data=False)
     assert_same(fresh, cp.recalibrate(features, case.probs))
     assert_same(fresh, snaps.load(tmp_path / "cp").recalibrate(features, case.probs))
-    assert complaint(cp.recalibrate, features, case.probs, case.labels, [3]).startswith(
+    assert error_line(cp.recalibrate, features, case.probs, case.labels, [3]).startswith(
         "'nodes' must not share nodes with the reference"
     )
 
@@ -151,7 +151,7 @@ def test_a_node_that_is_gone(gone, what):
     graph, probs, labels, rest = without([gone])
     cp = snaps.Pooled(0.1).calibrate(*before(), **roles())
     sets = cp.predict_set().mask
-    assert complaint(cp.recalibrate, graph, probs) == (
+    assert error_line(cp.recalibrate, graph, probs) == (
         f"'graph' must have all {what} nodes, got 1 missing (first: '{made().graph.ids[gone]}'): "
         "missing='drop' (--missing drop) goes on without them"
     )
@@ -168,8 +168,8 @@ def test_without_any_calibration_node_only_the_threshold_can_be_kept():
         "'graph' must have calibration nodes, got none of 100: for another graph call "
         "calibrate(), or threshold='keep' if the graphs are alike"
     )
-    assert complaint(cp.recalibrate, graph, probs) == message
-    assert complaint(cp.recalibrate, graph, probs, missing="drop") == message
+    assert error_line(cp.recalibrate, graph, probs) == message
+    assert error_line(cp.recalibrate, graph, probs, missing="drop") == message
     # New nodes to calibrate on are a way on, too.
     new = np.flatnonzero(np.isin(rest, NEW))
     left = {"nodes": new, "tune_nodes": np.flatnonzero(np.isin(rest, TUNE)),
@@ -187,8 +187,8 @@ def test_a_threshold_that_is_kept(tmp_path, name):
     )
     cp = METHODS[name]().calibrate(*before(), **roles())
     threshold, weights = cp.threshold_, cp.part_weights_
-    told, said = noted(cp.recalibrate, other, probs, threshold="keep")
-    assert told is cp and said == [
+    kept, said = noted(cp.recalibrate, other, probs, threshold="keep")
+    assert kept is cp and said == [
         "threshold and parameters are those of another graph: the promise rests on the two graphs "
         "being alike"
     ]
@@ -236,7 +236,7 @@ def test_groups_are_given_again():
     graph, probs, labels, where = grown("reordered")
     bands = case.bands[np.argsort(where)]
     cp = snaps.SNAPS(0.3).calibrate(*before(), groups=case.bands[:SMALL], **roles())
-    assert complaint(cp.recalibrate, graph, probs) == (
+    assert error_line(cp.recalibrate, graph, probs) == (
         "'groups' must be given for the new graph, as they were to calibrate"
     )
     fresh = snaps.SNAPS(0.3).calibrate(graph, probs, labels, groups=bands, **roles(where))
@@ -264,7 +264,7 @@ def test_groups_that_only_the_new_graph_has():
     assert len(said) == 1 and said[0].endswith("group (nodes) a (0)")
     assert cp.evaluate(labels)["group_coverage"]["a"] == 1
     cp = snaps.SNAPS(0.3).calibrate(*before(), **roles())
-    assert complaint(cp.recalibrate, graph, probs, groups=new, threshold="keep") == (
+    assert error_line(cp.recalibrate, graph, probs, groups=new, threshold="keep") == (
         "'groups' must be left out with threshold='keep': there is one threshold for all"
     )
 
@@ -287,7 +287,7 @@ def test_labels_that_disagree():
         other = labels.copy()
         other[node] = (labels[node] + 1) % 3
         for nodes in (None, NEW):
-            assert complaint(cp.recalibrate, graph, probs, other, nodes) == (
+            assert error_line(cp.recalibrate, graph, probs, other, nodes) == (
                 "'labels' must agree with those calibrated with, got 1 that differ (first: "
                 f"'{graph.ids[node]}'): call calibrate() again"
             )
@@ -317,7 +317,7 @@ def test_saved_without_data(tmp_path):
     for verb in (again.predict_set, again.predict_p, lambda: again.evaluate(labels),
                  lambda: again.explain(3), lambda: again.scores_, lambda: again.calib_nodes_,
                  again.exchangeability, lambda: again.save(tmp_path / "x")):  # fmt: skip
-        assert complaint(verb) == message
+        assert error_line(verb) == message
     again.save(tmp_path / "twice", data=False)
     assert_same(cp, snaps.load(tmp_path / "twice").recalibrate(graph, probs))
     assert_same(cp, again.recalibrate(graph, probs))
@@ -346,11 +346,11 @@ def test_recalibrate_refuses(message, options):
     if isinstance(options.get("nodes"), str):
         options = {**options, "nodes": [tune]}
     given = {"graph": small.graph(), "probs": PROBS, **options}
-    assert complaint(cp.recalibrate, **given) == message.format(tune=tune)
+    assert error_line(cp.recalibrate, **given) == message.format(tune=tune)
 
 
 def test_recalibrate_comes_after_calibrate():
-    assert complaint(snaps.SNAPS().recalibrate, small.graph(), PROBS) == (
+    assert error_line(snaps.SNAPS().recalibrate, small.graph(), PROBS) == (
         "this SNAPS must be calibrated first: call calibrate()"
     )
 
@@ -374,7 +374,7 @@ def test_parameters_that_use_features_need_them(name, option):
     graph = snaps.Graph(case.graph.adjacency, ids=case.graph.ids)
     cp = METHODS[name]().calibrate(*before(), **roles())
     kept = {"refit": False} if option == "refit=False" else {"threshold": "keep"}
-    said = complaint(cp.recalibrate, graph, case.probs, **kept)
+    said = error_line(cp.recalibrate, graph, case.probs, **kept)
     if name == "EmbeddedSNAPS":
         assert said == "'features' must have a row for each item, got none"
     else:
@@ -413,7 +413,7 @@ def test_a_kept_threshold_that_cannot_score_is_not_swapped_in():
     sets = cp.predict_set().mask
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        said = complaint(cp.recalibrate, graph, probs, threshold="keep")
+        said = error_line(cp.recalibrate, graph, probs, threshold="keep")
     assert said == "'k' must be smaller than the number of nodes 10, got 20"
     np.testing.assert_array_equal(cp.predict_set().mask, sets)
 
@@ -437,16 +437,16 @@ def test_a_joined_reference_is_given_again_when_there_are_more_items(tmp_path):
     cp.save(tmp_path / "cp", data=False)
     features, probs, _, reference = joined(340)
     for each in (cp, snaps.load(tmp_path / "cp")):
-        assert "'reference' must be given again" in complaint(each.recalibrate, features, probs)
-        assert "'reference' must be given again" in complaint(
+        assert "'reference' must be given again" in error_line(each.recalibrate, features, probs)
+        assert "'reference' must be given again" in error_line(
             each.recalibrate, features, probs, threshold="keep"
         )
         assert_same(fresh, each.recalibrate(features, probs, reference=reference))
         assert len(each.predict_set()) == 200
-    assert "share nodes with the calibration nodes" in complaint(
+    assert "share nodes with the calibration nodes" in error_line(
         cp.recalibrate, features, probs, reference=[150]
     )
     plain = EmbeddedSNAPS(0.1).calibrate(table, case.probs, case.labels, OLD)
-    assert complaint(plain.recalibrate, table, case.probs, reference=[3]) == (
+    assert error_line(plain.recalibrate, table, case.probs, reference=[3]) == (
         "'reference' must be left out, as it was to calibrate"
     )

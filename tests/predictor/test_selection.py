@@ -181,7 +181,7 @@ def test_evidence_does_not_depend_on_blocks_or_on_other_nodes(cp, monkeypatch):
 
 
 def test_labels_of_calibration_and_test_nodes_do_not_move_evidence():
-    """As for scores: the evidence of a node is the same whoever calibrates."""
+    """As for scores: the evidence of a node does not depend on the calibration nodes."""
     graph, probs, labels, _, pool = linked(2)
     first = snaps.SplitConformal().calibrate(graph, probs, labels, pool[:100])
     other = (labels + 1) % 3

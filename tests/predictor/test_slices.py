@@ -27,7 +27,7 @@ def calibrated(method=None, **options):
 def test_the_weakest_slice_by_plain_counts():
     case, names = made(), np.array(["few", "some", "many"])
     cp = calibrated(groups=names[made().bands])
-    told, sets = cp.evaluate(case.labels, TEST)["weakest_slice"], cp.predict_set(TEST)
+    weakest, sets = cp.evaluate(case.labels, TEST)["weakest_slice"], cp.predict_set(TEST)
     hits = sets.mask[np.arange(len(TEST)), case.labels[TEST]]
     degrees, top = np.diff(case.graph.adjacency.indptr)[TEST], case.probs[TEST].max(axis=1)
     edges = np.quantile(top, [0, 0.2, 0.4, 0.6, 0.8, 1])
@@ -48,10 +48,10 @@ def test_the_weakest_slice_by_plain_counts():
     worst = min(tails, key=tails.get)
     own, count = looked_at[worst], len(looked_at)
     least = next(h for h in range(m) if at_most(h, own.sum()) >= 0.01 / count)
-    assert (told["by"], told["slices"], told["n"]) == (worst[0], count, own.sum())
-    assert told["coverage"] == hits[own].mean()
-    assert told["chance"] == pytest.approx(min(1, count * tails[worst]))
-    assert told["chance_coverage"] == pytest.approx(least / own.sum())
+    assert (weakest["by"], weakest["slices"], weakest["n"]) == (worst[0], count, own.sum())
+    assert weakest["coverage"] == hits[own].mean()
+    assert weakest["chance"] == pytest.approx(min(1, count * tails[worst]))
+    assert weakest["chance_coverage"] == pytest.approx(least / own.sum())
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ class Shuffled(snaps.Score):
 
 def slab_errors(seed, count):
     """Mean of the slab's coverage minus the promised one, in standard errors; and the mean."""
-    found = [told["worst_slab"]["coverage"] for told in evaluations(seed, count)]
+    found = [result["worst_slab"]["coverage"] for result in evaluations(seed, count)]
     mean, error = np.mean(found), np.std(found) / np.sqrt(count)
     return (mean - 0.9) / error, mean
 
@@ -183,8 +183,8 @@ def test_probabilities_that_are_all_alike():
     labels = np.arange(400) % 2
     cp = snaps.SplitConformal(0.1, score=snaps.THR())
     cp.calibrate(None, np.full((400, 2), 0.5), labels, np.arange(100))
-    told = cp.evaluate(labels)
-    assert told["worst_slab"] is None and told["weakest_slice"]["coverage"] == 1
+    result = cp.evaluate(labels)
+    assert result["worst_slab"] is None and result["weakest_slice"]["coverage"] == 1
 
 
 @pytest.mark.parametrize("total", (1, 2, 40, 1000, 300_000))

@@ -72,12 +72,12 @@ class Page(HTMLParser):
         """The explorer's data, taken apart as page.js does."""
         whole = gzip.decompress(base64.b64decode(self.packed))
         length = int.from_bytes(whole[:8], "little")
-        told = json.loads(whole[8 : 8 + length])
+        header = json.loads(whole[8 : 8 + length])
         kinds = {"Uint8Array": "<u1", "Uint16Array": "<u2", "Uint32Array": "<u4"}
-        for name, (kind, offset, count) in told["arrays"].items():
+        for name, (kind, offset, count) in header["arrays"].items():
             dtype = kinds.get(kind, "<f8")
-            told[name] = np.frombuffer(whole, dtype, count, 8 + length + offset)
-        return told
+            header[name] = np.frombuffer(whole, dtype, count, 8 + length + offset)
+        return header
 
 
 def write(cp, tmp_path, labels=None, nodes=None, **options):

@@ -115,7 +115,7 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """A report on the made graph, whose sets are known."""
+    """A report on the synthetic graph, whose sets are known."""
     path = tmp_path_factory.mktemp("made") / "report.html"
     cp = calibrate(snaps.SNAPS(0.1))
     cp.report(path, made().labels, TEST, title="made")
@@ -125,18 +125,18 @@ def page(tmp_path_factory):
 # ---- Opening -------------------------------------------------------------------------------------
 
 
-def check_opens(driver, path, told):
+def check_opens(driver, path, evaluation):
     """No request but for the file, no word on the console, the numbers of `evaluate`."""
     visit = Visit(driver, path)
     assert visit.requests() == [Path(path).as_uri()]
     assert visit.console() == []
-    promised, observed = percent(1 - 0.05), percent(told["coverage"])
-    below = ", within chance" if told["coverage"] < 0.95 else ""
+    promised, observed = percent(1 - 0.05), percent(evaluation["coverage"])
+    below = ", within chance" if evaluation["coverage"] < 0.95 else ""
     headline = f"Kept: {promised} promised, {observed} observed{below}."
     assert visit.text("h1") == " ".join(headline.split())
     for name in ("coverage", "size", "empty", "singleton_hit", "n_calib", "n_tune"):
         shown = visit.run(f"return document.querySelector('data.{name}').value")
-        assert float(shown) == told[name], name
+        assert float(shown) == evaluation[name], name
     return visit
 
 
@@ -154,8 +154,8 @@ def test_the_demo(driver, tmp_path):
         known_nodes=data.nodes("train"),
         classes=data.classes,
     )
-    told = cp.evaluate(data.labels, data.nodes("test"))
-    check_opens(driver, tmp_path / "demo" / "report.html", told)
+    evaluation = cp.evaluate(data.labels, data.nodes("test"))
+    check_opens(driver, tmp_path / "demo" / "report.html", evaluation)
 
 
 @pytest.mark.filterwarnings("ignore:class 5 is covered")
@@ -187,7 +187,7 @@ def test_every_method(driver, tmp_path, name):
     assert visit.console() == [] and visit.node() == str(ids[300])
     shown = [one.text for one in visit.all("#node .chips li")]
     assert shown == [str(label) for label in cp.predict_set([300])[0]]
-    told = cp.explain(300)
+    explanation = cp.explain(300)
     mixed = {
         one.find_element("css selector", "strong").text: one.find_element(
             "css selector", ".bars > div:last-child .number"
@@ -197,7 +197,11 @@ def test_every_method(driver, tmp_path, name):
     assert mixed == {
         str(y): f"{score:.3f} {'≤' if inside else '>'} {limit:.3f}"
         for y, score, limit, inside in zip(
-            told.classes, told.mixed, told.threshold, told.inside, strict=True
+            explanation.classes,
+            explanation.mixed,
+            explanation.threshold,
+            explanation.inside,
+            strict=True,
         )
     }
 
@@ -272,10 +276,10 @@ def test_neighbours_weigh_what_explain_says(driver, page):
     node = next(i for i in TEST if case.graph.adjacency[[i]].nnz > 2)
     visit = Visit(driver, path, f"#node={case.graph.ids[node]}")
     visit.run("document.querySelectorAll('.near').forEach((one) => { one.open = true; })")
-    told = cp.explain(int(node))
+    explanation = cp.explain(int(node))
     for box, part in zip(visit.all(".near"), ("similar", "linked"), strict=True):
         rows = [row.text.split() for row in box.find_elements("css selector", "tbody tr")]
-        expected = {str(one.id): one.weight for one in told.neighbours if one.part == part}
+        expected = {str(one.id): one.weight for one in explanation.neighbours if one.part == part}
         assert {row[0]: row[1] for row in rows} == {
             name: f"{100 * weight:.1f}" for name, weight in expected.items()
         }
@@ -288,8 +292,8 @@ def test_a_deep_link_and_one_that_leads_nowhere(driver, page):
     assert visit.node() == name
     top = visit.run("return document.querySelector('#node').getBoundingClientRect().top")
     assert 0 <= top < PHONE[1] / 2
-    visit = Visit(driver, path, "#node=nobody%20%3Cb%3E")
-    assert visit.text("#node") == "No such node There is no node nobody <b> in this graph."
+    visit = Visit(driver, path, "#node=stranger%20%3Cb%3E")
+    assert visit.text("#node") == "No such node There is no node stranger <b> in this graph."
     visit = Visit(driver, path, "#node=%E0%A4%A")
     assert visit.text("#node-heading") == "No such node" and visit.console() == []
 

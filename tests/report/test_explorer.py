@@ -30,20 +30,20 @@ def test_every_node_is_packed_with_its_scores_and_set(name, tmp_path):
     roles = np.array(nodes["roles"])[nodes["role"]]
     assert (roles[TEST] == "predicted").all() and (roles[cp.calib_nodes_] == "calibration").all()
     assert (roles[cp.tune_nodes_] == "tuning").all() and (roles[cp.known_nodes_] == "known").all()
-    told = cp.explain(int(TEST[7]))
+    explanation = cp.explain(int(TEST[7]))
     for part, _ in nodes["parts"]:
         low, high = nodes["ranges"][part]
         row = nodes[f"score {part}"].reshape(400, 3)[TEST[7]]
-        expected = told.parts[part]
+        expected = explanation.parts[part]
         if name == "pooled":
-            expected = told.weights[part] * (expected - expected.mean())
+            expected = explanation.weights[part] * (expected - expected.mean())
         step = (high - low) / 65535
         np.testing.assert_allclose(low + row * step, expected, atol=step)
     for part in nodes["near"]:
         begin, end = nodes[f"start {part}"][TEST[7] : TEST[7] + 2]
         near = nodes[f"near {part}"][begin:end].tolist()
-        weights = told.weights[part] * nodes[f"share {part}"][begin:end] / 65535
-        expected = {one.node: one.weight for one in told.neighbours if one.part == part}
+        weights = explanation.weights[part] * nodes[f"share {part}"][begin:end] / 65535
+        expected = {one.node: one.weight for one in explanation.neighbours if one.part == part}
         assert nodes[f"count {part}"][TEST[7]] == len(expected)
         assert dict(zip(near, weights, strict=True)) == pytest.approx(expected, abs=2e-5)
 

@@ -56,8 +56,8 @@ def test_lonely_nodes_and_unknown_labels(tmp_path, monkeypatch):
     shown = notes(cp, tmp_path, labels)
     assert shown["Nodes without links"][0].startswith(f"{alone} of 160 ")
     assert shown["Some labels are unknown"][0].startswith("Coverage was observed on the 150 of 160")
-    told = facts(cp, labels, TEST, monkeypatch, tmp_path)
-    assert told.sizes.n == 160 and told.evaluation["n"] == 150
+    page_facts = facts(cp, labels, TEST, monkeypatch, tmp_path)
+    assert page_facts.sizes.n == 160 and page_facts.evaluation["n"] == 150
 
 
 def test_weights_that_could_not_be_tuned(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 import snaps
 from snaps.report.charts import percent, size_bands
-from tests.helpers.small import complaint, made
+from tests.helpers.small import error_line, made
 from tests.report.common import CALIB, HOSTILE, TEST, calibrate, facts, hostile, write
 
 
@@ -82,13 +82,13 @@ def test_without_labels_and_without_nodes(tmp_path):
     assert "not yet checked" in write(cp, tmp_path, labels, TEST).text
 
 
-def test_a_class_that_nobody_has(tmp_path, monkeypatch):
+def test_a_class_without_nodes(tmp_path, monkeypatch):
     case = made()
     probs = np.hstack([case.probs * 0.9, np.full((400, 1), 0.1)])
     cp = snaps.SNAPS(0.1).calibrate(case.graph, probs, case.labels, CALIB, classes=[0, 1, 2, 3])
-    told = facts(cp, case.labels, TEST, monkeypatch, tmp_path)
-    assert (told.by_class[3].n, told.by_class[3].coverage) == (0, None)
-    assert told.evaluation["class_coverage"][3] is None
+    shown = facts(cp, case.labels, TEST, monkeypatch, tmp_path)
+    assert (shown.by_class[3].n, shown.by_class[3].coverage) == (0, None)
+    assert shown.evaluation["class_coverage"][3] is None
 
 
 @pytest.mark.parametrize(
@@ -115,16 +115,16 @@ def test_many_sizes_are_joined_in_bands():
 def test_what_is_refused(tmp_path):
     cp, labels = calibrate(snaps.SNAPS(0.1)), made().labels
     path = tmp_path / "r.html"
-    assert complaint(cp.report, tmp_path / "no" / "r.html").startswith("cannot write")
-    assert "it is a folder" in complaint(cp.report, tmp_path)
-    assert "'nodes' must" in complaint(cp.report, path, labels, cp.calib_nodes_[:3])
-    assert "'labels'" in complaint(cp.report, path, labels[:10])
-    assert "'show' must" in complaint(cp.report, path, labels, TEST, show=["nobody"])
-    assert complaint(cp.report, path, title=3) == "'title' must be a string, got 3"
-    assert complaint(cp.report, path, source=3) == "'source' must be a string, got 3"
-    assert "must be calibrated first" in complaint(snaps.SNAPS(0.1).report, path)
+    assert error_line(cp.report, tmp_path / "no" / "r.html").startswith("cannot write")
+    assert "it is a folder" in error_line(cp.report, tmp_path)
+    assert "'nodes' must" in error_line(cp.report, path, labels, cp.calib_nodes_[:3])
+    assert "'labels'" in error_line(cp.report, path, labels[:10])
+    assert "'show' must" in error_line(cp.report, path, labels, TEST, show=["stranger"])
+    assert error_line(cp.report, path, title=3) == "'title' must be a string, got 3"
+    assert error_line(cp.report, path, source=3) == "'source' must be a string, got 3"
+    assert "must be calibrated first" in error_line(snaps.SNAPS(0.1).report, path)
     cp.save(tmp_path / "m.snaps", data=False)
-    assert "saved without data" in complaint(snaps.load(tmp_path / "m.snaps").report, path)
+    assert "saved without data" in error_line(snaps.load(tmp_path / "m.snaps").report, path)
     assert not path.exists()
 
 

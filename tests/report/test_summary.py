@@ -1,4 +1,4 @@
-"""The first screens of the report: promises beside what was observed, and five answers."""
+"""The first screens of the report: promises next to what was observed, and five answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import snaps
 from snaps.report.facts import Weights
-from tests.helpers.small import complaint, made
+from tests.helpers.small import error_line, made
 from tests.report.common import CALIB, TEST, Page, calibrate, summary, write
 
 RATES = {0: 0.05, 1: 0.2, 2: 0.1}
@@ -30,16 +30,16 @@ def test_promises_beside_what_was_observed(name, tmp_path, monkeypatch):
     case = made()
     options = options | ({"groups": case.bands} if "groups" in options else {})
     cp = calibrate(method, **options)
-    told = cp.evaluate(case.labels, TEST)
+    evaluation = cp.evaluate(case.labels, TEST)
     rows = summary(cp, case.labels, TEST, monkeypatch, tmp_path).promises
     assert [row.what for row in rows] == kinds
     for row in rows:
         if row.what == "all":
-            assert (row.promised, row.observed) == (0.8, told["coverage"])
+            assert (row.promised, row.observed) == (0.8, evaluation["coverage"])
         else:
             place = int(row.name)
-            assert row.observed == told[f"{row.what}_coverage"][place]
-            assert row.promised == told[f"{row.what}_promise"][place]
+            assert row.observed == evaluation[f"{row.what}_coverage"][place]
+            assert row.promised == evaluation[f"{row.what}_promise"][place]
         kept = row.observed >= row.promised or (row.low is not None and row.observed >= row.low)
         assert (row.status in ("kept", "chance")) == kept
     page = Page(tmp_path / "r.html")
@@ -61,8 +61,10 @@ def test_no_verdict_where_no_distribution_is_known(tmp_path, monkeypatch):
     from snaps.predictor.evaluation import compare_with_truth
 
     def unknown(*given):
-        told = compare_with_truth(*given)
-        return type(told)(told | {"coverage_interval": None, "inside": None, "coverage": 0.85})
+        evaluation = compare_with_truth(*given)
+        return type(evaluation)(
+            evaluation | {"coverage_interval": None, "inside": None, "coverage": 0.85}
+        )
 
     monkeypatch.setattr("snaps.report.compare_with_truth", unknown)
     text = write(calibrate(snaps.SplitConformal(0.1)), tmp_path, made().labels, TEST).text
@@ -86,7 +88,7 @@ def test_the_five_answers(tmp_path, monkeypatch):
         "accepted" not in write(cp, tmp_path, case.labels, TEST).numbers
     )  # 2 % is too much to ask
     monkeypatch.setattr("snaps.report.summary._ERROR", 0.1)
-    told, sets = cp.evaluate(case.labels, TEST), cp.predict_set(TEST)
+    evaluation, sets = cp.evaluate(case.labels, TEST), cp.predict_set(TEST)
     page = write(cp, tmp_path, case.labels, TEST)
     hits = sets.mask[np.arange(len(TEST)), case.labels[TEST]]
     assert page.numbers["single"] == [(sets.sizes == 1).mean()]
@@ -95,8 +97,8 @@ def test_the_five_answers(tmp_path, monkeypatch):
     assert page.numbers["accepted"] == [len(listed) / len(TEST)] and len(listed)
     assert page.numbers["accepted_wrong"] == [wrong[listed.selected].mean()]
     assert set(page.numbers["right_when_single"]) == {hits[sets.sizes == 1].mean()}
-    assert page.numbers["weakest"] == [told["weakest_slice"]["coverage"]]
-    assert page.numbers["slab"] == [told["worst_slab"]["coverage"]]
+    assert page.numbers["weakest"] == [evaluation["weakest_slice"]["coverage"]]
+    assert page.numbers["slab"] == [evaluation["worst_slab"]["coverage"]]
     for question in ("What was promised?", "Was it kept?", "What needs no review?",
                      "Who is served worst?", "What to do next?"):  # fmt: skip
         assert question in page.text
@@ -168,7 +170,7 @@ def test_evidence_over_time(tmp_path):
     assert "watch-title" in write(cp, tmp_path, watch=tmp_path / "w.json").ids
     assert "watch" not in write(cp, tmp_path).ids
     other = calibrate(snaps.SNAPS(0.2))
-    assert "'state' must be of this calibration" in complaint(
+    assert "'state' must be of this calibration" in error_line(
         other.report, tmp_path / "o.html", watch=watch
     )
-    assert complaint(cp.report, tmp_path / "o.html", watch=3).startswith("'watch' must be a Watch")
+    assert error_line(cp.report, tmp_path / "o.html", watch=3).startswith("'watch' must be a Watch")

@@ -53,7 +53,7 @@ with placed("."):
 print(max(most) - before)
 """
 MEASURED = pytest.mark.skipif(
-    not os.path.exists("/proc/self/status"), reason="the system does not tell"
+    not os.path.exists("/proc/self/status"), reason="the system does not report it"
 )
 
 

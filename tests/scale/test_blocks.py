@@ -58,9 +58,9 @@ def test_blocks_and_mapped_files_change_no_bit(monkeypatch, tmp_path, data, meth
             strict=True,
         ):
             np.testing.assert_array_equal(found, wanted)
-        told, expected = cp.explain(test[3]), whole.explain(test[3])
-        np.testing.assert_array_equal(told.mixed, whole.scores_[test[3]])
-        assert str(told) == str(expected)
+        explanation, expected = cp.explain(test[3]), whole.explain(test[3])
+        np.testing.assert_array_equal(explanation.mixed, whole.scores_[test[3]])
+        assert str(explanation) == str(expected)
         if isinstance(method, snaps.Pooled):
             np.testing.assert_array_equal(cp.probs_, whole.probs_)
         assert os.listdir(tmp_path) == []
@@ -86,7 +86,7 @@ def test_coverage_obeys_its_law_in_blocks(in_blocks, data):
     )  # fmt: skip
     law = snaps.conformal.coverage_law(300, len(pool) - 300, 0.1)
     spread = law.std() / (len(pool) - 300) / np.sqrt(400)
-    # Splits of one pool are drawn anew each time, the sets of a node are not: four deviations.
+    # Splits of one pool are drawn again each time, the sets of a node are not: four deviations.
     assert abs(result["coverage"].mean() - law.mean() / (len(pool) - 300)) < 4 * spread
 
 

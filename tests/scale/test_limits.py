@@ -39,9 +39,9 @@ def test_a_memory_limit_changes_nothing_but_memory(folder, capsys):
     assert predict("--out", "whole.parquet", "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert predict("--out", "x.parquet", "--memory", "1MB") == 2
-    told = capsys.readouterr().err
-    smallest = told.split("at least ")[1].split()[0]
-    assert told == (
+    error = capsys.readouterr().err
+    smallest = error.split("at least ")[1].split()[0]
+    assert error == (
         f"snaps: error: '--memory' must be at least {smallest} for this graph, got 1 MB\n"
     )
     assert predict("--out", "least.parquet", "--memory", smallest, "--json") == 0
@@ -68,12 +68,12 @@ def test_a_full_disk_is_no_fault_of_a_matrix(full_disk, tmp_path):
         snaps.Graph(None, table)
 
 
-def test_a_full_disk_is_told_in_a_line(folder, full_disk, monkeypatch, capsys):
+def test_a_full_disk_is_reported_in_a_line(folder, full_disk, monkeypatch, capsys):
     monkeypatch.setattr("snaps.cli._resources.needed", lambda *_: (2**60, 0))
     assert predict("--out", "x.parquet", "--memory", "2GB") == 2
-    told = capsys.readouterr().err
-    assert told.startswith("snaps: error: cannot write ") and told.count("\n") == 1
-    assert told.endswith(": No space left on device\n")
+    error = capsys.readouterr().err
+    assert error.startswith("snaps: error: cannot write ") and error.count("\n") == 1
+    assert error.endswith(": No space left on device\n")
     assert os.listdir() == ["g"]
 
 
@@ -127,7 +127,7 @@ WRITING = """
 import os, signal, sys
 from pyarrow.parquet import ParquetWriter
 number, ignored = map(int, sys.argv[1:])
-if number != signal.SIGKILL:  # whoever runs the tests may ignore it, as nohup does
+if number != signal.SIGKILL:  # the process that runs the tests may ignore it, as nohup does
     signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
 real = ParquetWriter.write_table
 def write(writer, table):  # the end of the file is written after
@@ -169,13 +169,13 @@ def test_who_ignores_the_end_of_the_terminal_goes_on(folder):
 @pytest.mark.parametrize("options", [("--candidates", "50"), ("--neighbours", "exact")])
 def test_recall_goes_with_an_approximate_search(folder, capsys, options):
     assert predict("--out", "x.parquet", "--recall", "0.9", *options) == 2
-    told = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert (
-        told.startswith("snaps: error: '--recall' must be left out with --") and "got 0.9" in told
+        error.startswith("snaps: error: '--recall' must be left out with --") and "got 0.9" in error
     )
 
 
-def test_an_approximate_search_is_told(folder, capsys, monkeypatch):
+def test_an_approximate_search_is_reported(folder, capsys, monkeypatch):
     monkeypatch.setattr(_cells, "ENOUGH", 20)
     monkeypatch.setattr(_cells, "WORTH", 2.0)
     assert predict("--out", "x.parquet", "--neighbours", "approximate") == 0
@@ -194,12 +194,12 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown_size"),
     [("8", "8 bytes"), ("0", "0 bytes"), ("8k", "8 kB"), ("8M", "8 MB"), ("0.5GB", "500 MB")],
 )
-def test_a_forgotten_unit_is_seen(folder, capsys, text, told):
+def test_a_forgotten_unit_is_seen(folder, capsys, text, shown_size):
     assert predict("--out", "x.parquet", "--memory", text) == 2
-    assert capsys.readouterr().err.endswith(f" for this graph, got {told}\n")
+    assert capsys.readouterr().err.endswith(f" for this graph, got {shown_size}\n")
 
 
 def test_mapped_tables_lie_where_a_link_leads(folder, tmp_path, monkeypatch):
@@ -213,7 +213,7 @@ def test_mapped_tables_lie_where_a_link_leads(folder, tmp_path, monkeypatch):
     assert used == [str(tmp_path / "far")] and os.listdir(tmp_path / "far") == ["x.parquet"]
 
 
-def test_a_missing_id_is_told_within_a_limit(folder, capsys):
+def test_a_missing_id_is_reported_within_a_limit(folder, capsys):
     path = folder / "nodes.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["id"]), path)
     assert predict("--out", "x.parquet", "--memory", "2GB") == 2
@@ -221,7 +221,7 @@ def test_a_missing_id_is_told_within_a_limit(folder, capsys):
 
 
 @pytest.mark.parametrize("of", ["string", "list", "struct", "null"])
-def test_lists_of_no_numbers_are_told_as_such_within_a_limit(folder, capsys, of):
+def test_lists_of_no_numbers_are_named_within_a_limit(folder, capsys, of):
     path = folder / "nodes.parquet"
     value = {"string": "a", "list": [1.0], "struct": {"a": 1}, "null": None}[of]
     nodes = pq.read_table(path)

@@ -40,7 +40,7 @@ def test_nodes_with_names_are_read_in_batches(tmp_path, data):
     pq.write_table(edges, path, row_group_size=100)
     assert (read_folder(tmp_path).graph.adjacency != adjacency).nnz == 0
     for wrong, rule in (
-        ("nobody", "must name nodes of the graph, got nobody"),
+        ("stranger", "must name nodes of the graph, got stranger"),
         (names[0] + "\0", "must not hold the character NUL, got 'node .*' in row 150"),
     ):
         ends = edges["dst"].to_pylist()
@@ -286,13 +286,13 @@ def test_names_are_looked_up_many_at_a_time(tmp_path, monkeypatch):
     ends = np.random.default_rng(0).integers(n - 1, size=(2, num_edges))
     assert (graph.adjacency != snaps.Graph(ends, num_nodes=n).adjacency).nnz == 0
     edges = pq.read_table("g/edges.parquet")
-    wrong = pa.array([*edges["dst"].to_pylist()[:-1], "nobody"])
+    wrong = pa.array([*edges["dst"].to_pylist()[:-1], "stranger"])
     pq.write_table(edges.set_column(1, "dst", wrong), "g/edges.parquet")
-    with pytest.raises(snaps.SnapsError, match="'dst' must name nodes of the graph, got nobody"):
+    with pytest.raises(snaps.SnapsError, match="'dst' must name nodes of the graph, got stranger"):
         read_folder("g")
 
 
-def test_a_column_twice_is_told(tmp_path, monkeypatch):
+def test_a_column_twice_is_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_plainly({"probs": listed(np.full((3, 2), 0.5))}, 3, 1)
     nodes = pq.read_table("g/nodes.parquet")

@@ -46,12 +46,12 @@ def test_fit_ends_where_a_general_minimiser_ends(scale):
 def test_fit_is_at_its_minimum_and_finds_the_part_that_tells():
     random = np.random.default_rng(2)
     labels = random.integers(0, 3, 400)
-    told = np.log(np.full((400, 3), 0.15) + 0.55 * np.eye(3)[labels])
+    informative = np.log(np.full((400, 3), 0.15) + 0.55 * np.eye(3)[labels])
     noise = np.log(random.dirichlet(np.ones(3), 400))
     tuning = evidence_of(np.arange(400), labels)
-    weights, bias = _logpool.fit_pool({"noise": noise, "told": told}, tuning)
-    assert weights["told"] > 1 > 0.2 > abs(weights["noise"])
-    again = _logpool.fit_pool({"noise": noise, "told": told}, tuning)
+    weights, bias = _logpool.fit_pool({"noise": noise, "informative": informative}, tuning)
+    assert weights["informative"] > 1 > 0.2 > abs(weights["noise"])
+    again = _logpool.fit_pool({"noise": noise, "informative": informative}, tuning)
     assert again[0] == weights and (again[1] == bias).all()
 
 

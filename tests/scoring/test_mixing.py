@@ -230,12 +230,12 @@ def test_tuning_finds_the_best_weights_of_a_larger_graph(seed):
         *arrays, calib, tune_nodes=tune
     )
     assert cp.weights_ == t.tune_snaps(parts, world.labels, tune, 0.1)
-    assert sum(cp.weights_) > 0, "a test that cannot tell tuning from nothing"
+    assert sum(cp.weights_) > 0, "a test that cannot distinguish tuning from nothing"
     cp = snaps.DAPS(alpha=0.1, weight="minimum", seed=seed).calibrate(
         *arrays, calib, tune_nodes=tune
     )
     weight = t.tune_daps(own, rows, world.labels, tune, 0.1)
-    assert weight > 0, "a test that cannot tell tuning from nothing"
+    assert weight > 0, "a test that cannot distinguish tuning from nothing"
     np.testing.assert_allclose(cp.scores_, t.daps(own, rows, weight), **CLOSE)
 
 

@@ -81,7 +81,7 @@ def plain_parts(graph, probs, similarity, context, known):
     }
 
 
-def plain_ridge(graph, context, told, labels, num_classes):
+def plain_ridge(graph, context, known, labels, num_classes):
     """Guesses for all nodes, and for each labelled node by a model that never saw its label."""
 
     def dense(matrix):
@@ -102,13 +102,13 @@ def plain_ridge(graph, context, told, labels, num_classes):
         out = np.array(
             [
                 columns[i]
-                @ fit(columns[np.delete(told, place)], np.delete(target, place, 0), ridge)
-                for place, i in enumerate(told)
+                @ fit(columns[np.delete(known, place)], np.delete(target, place, 0), ridge)
+                for place, i in enumerate(known)
             ]
         )
         error = ((out - target) ** 2).sum()
         if best is None or error < best[0]:
-            best = error, columns @ fit(columns[told], target, ridge), out
+            best = error, columns @ fit(columns[known], target, ridge), out
     return best[1:]
 
 
@@ -118,15 +118,15 @@ def test_parts_follow_the_recipe():
     probs = random.dirichlet(np.ones(3), 60)
     probs[0] = [1, 0, 0]  # a sure thing meets the floor
     adjacency = data.graph.adjacency.tolil()
-    adjacency[5], adjacency[:, 5] = 0, 0  # nobody's neighbour
+    adjacency[5], adjacency[:, 5] = 0, 0  # no node's neighbour
     graph = snaps.Graph(sp.csr_array(adjacency), data.graph.features)
     similar = snaps.similarity_graph(graph.features, 4)
     context = context_graph(graph, 4)
     known = np.where(np.arange(60) < 12, data.labels, -1)
-    told = evidence_of(np.arange(12), data.labels)
-    found = tables(graph, probs, similar, context, told)
+    evidence = evidence_of(np.arange(12), data.labels)
+    found = tables(graph, probs, similar, context, evidence)
     expected = plain_parts(graph, probs, similar, context, known)
-    expected["regression"] = 10 * plain_ridge(graph, context, told.ids, told.labels, 3)[0]
+    expected["regression"] = 10 * plain_ridge(graph, context, evidence.ids, evidence.labels, 3)[0]
     assert tuple(found) == pooling.PARTS
     for name in pooling.PARTS:
         np.testing.assert_allclose(found[name], expected[name], atol=1e-8, err_msg=name)
@@ -149,10 +149,10 @@ def test_no_row_is_made_with_the_label_of_its_own_node():
     found = rows(tuning)
     for fold in range(5):
         here = np.arange(len(tuning)) % 5 == fold
-        told = np.full(60, -1)
-        told[:12] = data.labels[:12]
-        told[tuning.ids[~here]] = tuning.labels[~here]
-        expected = plain_parts(graph, probs, similar, context, told)
+        visible = np.full(60, -1)
+        visible[:12] = data.labels[:12]
+        visible[tuning.ids[~here]] = tuning.labels[~here]
+        expected = plain_parts(graph, probs, similar, context, visible)
         scorer = pooling.FittedPooling(
             snaps.THR(), 0, 4, known, dict.fromkeys(pooling.PARTS, 1), np.zeros(3)
         )
@@ -175,9 +175,9 @@ def test_no_row_is_made_with_the_label_of_its_own_node():
 
 
 def test_evidence_left_out_of_the_tuning_rows_alone(case):
-    """The first edition: tuning labels choose the weights and tell nothing else."""
+    """`tuning_evidence=False`: tuning labels choose the weights and are no evidence."""
     graph, probs, labels, pool = case
-    options = {"parts": pooling.FIRST_EDITION, "tuning_evidence": False}
+    options = {"parts": pooling.WITHOUT_REGRESSION, "tuning_evidence": False}
     cp = snaps.Pooled(0.1, **options).calibrate(
         graph, probs, labels, pool[:200], pool[200:350], known_nodes=TRAIN
     )

@@ -14,7 +14,7 @@ from tests.helpers import law, small
 from tests.helpers.small import CALIB, LABELS, PROBS
 from tests.scoring.common import SEED, TRAIN, context_graph, evidence_of, tables
 
-# ---- the law -------------------------------------------------------------------------------------
+# ---- coverage -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("score", [snaps.THR(), snaps.APS()], ids=["THR", "APS"])
@@ -53,14 +53,14 @@ def test_known_nodes_among_the_calibration_nodes_break_the_law(case):
 def test_labels_of_others_are_never_read(case):
     graph, probs, labels, pool = case
     calib, tune = pool[:200], pool[200:350]
-    told = np.full_like(labels, -1)
+    visible = np.full_like(labels, -1)
     for nodes in (calib, tune, TRAIN):
-        told[nodes] = labels[nodes]
+        visible[nodes] = labels[nodes]
     arguments = (calib, tune)
     full = snaps.Pooled(0.1).calibrate(graph, probs, labels, *arguments, known_nodes=TRAIN)
-    blind = snaps.Pooled(0.1).calibrate(graph, probs, told, *arguments, known_nodes=TRAIN)
+    blind = snaps.Pooled(0.1).calibrate(graph, probs, visible, *arguments, known_nodes=TRAIN)
     assert (full.scores_ == blind.scores_).all()
-    swapped = told.copy()
+    swapped = visible.copy()
     swapped[calib] = (swapped[calib] + 1) % 4
     other = snaps.Pooled(0.1).calibrate(graph, probs, swapped, *arguments, known_nodes=TRAIN)
     assert (full.scores_ == other.scores_).all()

@@ -105,7 +105,7 @@ def test_fair_tuning_nodes_are_rarely_called_unlike_where_the_others_are_few(tun
 
 
 def test_no_tuning_nodes_and_features_of_zeros(case):
-    """Nobody tunes, or nobody is similar to anybody: known nodes are evidence all the same."""
+    """No tuning nodes, or no similar nodes: known nodes are evidence all the same."""
     graph, probs, labels, pool = case
     known, calib = pool[:50], pool[50:250]
     with pytest.warns(snaps.SnapsWarning, match="too few to tune on as well"):

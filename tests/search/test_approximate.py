@@ -99,7 +99,7 @@ def same(one, other):
 
 
 def share_found(graph, exact):
-    """The share of the exact search's cosines that a graph has; ties count whoever they are."""
+    """The share of the exact search's cosines that a graph has; ties count, whichever they are."""
     hits = 0
     for i in range(graph.shape[0]):
         true = exact.data[exact.indptr[i] : exact.indptr[i + 1]]
@@ -124,7 +124,7 @@ def test_finds_the_wanted_share(kind, tables, neighbours_of):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_that_is_found_is_true(kind, tables, neighbours_of):
-    """The cosines are right and in order, and nobody is met twice."""
+    """The cosines are right and in order, and no node is met twice."""
     graph, table = neighbours_of(kind), tables[kind]
     table = table.toarray() if sp.issparse(table) else table.astype(np.float64)
     norms = np.linalg.norm(table, axis=1)
@@ -159,7 +159,7 @@ def test_nodes_threads_and_blocks_may_change_places(kind, tables, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["clusters", "duplicates", "one_cluster"])
 def test_bars_need_no_settling(kind, tables):
-    """Rounding is told from the k-th best cosine on a list; few lists must be settled for it."""
+    """Rounding is distinguished from the k-th best cosine of a list; few lists need settling."""
     table, squares, _ = similarity.prepare(similarity.check_features(tables[kind]))
     source, near, rows = _cells.Source(table, squares, np.arange(N)), np.arange(N), np.arange(500)
     known, rooms = (source.table, source.rank, no_neighbours(N, K)), tiles.new_rooms(500, 24)
@@ -301,7 +301,7 @@ def test_nothing_to_tell_apart(table):
 
 
 def test_many_twins_change_nothing_but_the_time():
-    """Beyond k + 1 twins nobody is looked at; ties still go to the smallest ids."""
+    """Beyond k + 1 twins no node is looked at; ties still go to the smallest ids."""
     rng = np.random.default_rng(6)
     table = rng.integers(0, 3, size=(40, 4))[rng.integers(40, size=700)]
     ids = rng.permutation(700)
@@ -355,7 +355,7 @@ def test_memory_is_far_below_the_square():
         ),
     ],
 )
-def test_complaints(arguments, message):
+def test_errors(arguments, message):
     with pytest.raises(snaps.SnapsError, match=message):
         similarity_graph(np.eye(5), 1, **arguments)
 
@@ -395,14 +395,14 @@ def test_candidates_of_an_estimator(made):
     one = snaps.SNAPS(0.1, candidates=300).calibrate(data.graph, probs, data.labels, nodes)
     other = snaps.SNAPS(0.1).calibrate(data.graph, probs, data.labels, nodes, similarity=near)
     assert np.array_equal(one.scores_, other.scores_)
-    told = {"method": "exact", "recall": 1.0, "candidates": 300}
-    assert one.neighbours_ == {"similar": told}
+    exact = {"method": "exact", "recall": 1.0, "candidates": 300}
+    assert one.neighbours_ == {"similar": exact}
     assert other.neighbours_ == {}
     grown = one.recalibrate(data.graph, probs, data.labels)
     assert np.array_equal(grown.scores_, other.scores_)
 
 
-def test_an_approximate_graph_is_not_updated_but_made_anew(made):
+def test_an_approximate_graph_is_not_updated_but_made_again(made):
     data, probs = made
     nodes = np.arange(200, 900)
     cp = snaps.SNAPS(0.1, neighbours="approximate", recall=0.8)
@@ -423,7 +423,7 @@ def test_an_approximate_graph_is_not_updated_but_made_anew(made):
         ({"neighbours": "approximate", "candidates": 9}, "'neighbours' must be 'auto' or 'exact'"),
     ],
 )
-def test_estimators_complain(parameters, message):
+def test_estimators_refuse(parameters, message):
     for kind in (snaps.SNAPS, snaps.Pooled):
         with pytest.raises(snaps.SnapsError, match=message):
             method_of(kind(0.1, **parameters))

@@ -36,7 +36,7 @@ def test_dense_neighbours(kind, seed, monkeypatch):
         table = np.round(table)
     elif kind == "repeated":
         table = table[random.integers(0, 60, len(table))]
-    elif kind == "tight":  # float32 does not tell the cosines apart
+    elif kind == "tight":  # the cosines are equal in float32
         table = 1 + 1e-6 * table
     elif kind == "zeros":
         table[random.random(len(table)) < 0.4] = 0

@@ -147,7 +147,7 @@ def test_update_compares_rows_that_changed_only_in_columns_or_only_in_values(bot
             both_paths(lambda case=case: check_update(*case))
 
 
-def test_update_starts_anew_when_the_features_are_of_another_kind(words):
+def test_update_starts_again_when_the_features_are_of_another_kind(words):
     keys = np.arange(700, dtype=np.uint64)
     dense = words.toarray()
     wider = np.concatenate([dense, np.ones((700, 1))], axis=1)
@@ -161,7 +161,7 @@ def test_update_starts_anew_when_the_features_are_of_another_kind(words):
 
 
 def test_update_searches_only_what_it_must(words, monkeypatch):
-    """The law would hold without an update: so count the rows that are compared with all."""
+    """Results would be right without an update: so count the rows that are compared with all."""
     searched = []
 
     def counting(table, rows, *rest):
@@ -193,7 +193,7 @@ def test_update_of_a_real_graph(data_dir):
     check_update(features[one], keys[one], features, keys, 20)
 
 
-def test_update_complains_about_k():
+def test_update_refuses_a_wrong_k():
     table, keys = np.eye(5), np.arange(5, dtype=np.uint64)
     old = similarity_graph(table, 3, ids=keys)
     message = "'k' must be smaller than the number of nodes 3, got 3"

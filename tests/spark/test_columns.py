@@ -14,9 +14,9 @@ from snaps.folder import read_folder
 from tests.spark.common import NUM_NODES
 
 
-# -- complaints ----------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 def broken(spark, folder, change):
-    """Complaint about nodes and edges that were changed."""
+    """The error about nodes and edges that were changed."""
     data = read_folder(folder)
     nodes = {
         "id": pa.array(data.graph.ids),
@@ -27,10 +27,10 @@ def broken(spark, folder, change):
     edges = {"src": pa.array([1, 2, 3]), "dst": pa.array([2, 3, 4])}
     change(nodes, edges)
     made = [spark.createDataFrame(pa.table(columns)) for columns in (nodes, edges)]
-    with pytest.raises(SnapsError) as told:
+    with pytest.raises(SnapsError) as raised:
         snaps.spark.predict_sets(spark, *made, snaps.DAPS(0.1)).write(folder / "none")
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
 
 
 def row(column, place, value):
@@ -40,7 +40,7 @@ def row(column, place, value):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda n, e: n.pop("probs"), "'nodes' must have a column 'probs', got id, label, role"),
         (lambda n, e: n.update(id=pa.array(np.arange(NUM_NODES) / 2)),
@@ -78,8 +78,8 @@ def row(column, place, value):
          "'nodes' column 'id' must be unique, got 84 twice or more"),
     ],
 )  # fmt: skip
-def test_a_bad_table_is_told_in_one_line(spark, folder, change, told):
-    assert broken(spark, folder, change).startswith(told)
+def test_a_bad_table_is_reported_in_one_line(spark, folder, change, message):
+    assert broken(spark, folder, change).startswith(message)
 
 
 FEATURES = {"indices": [0, 4], "values": [1.0, 2.0]}
@@ -87,7 +87,7 @@ SPARSE = [("values", pa.list_(pa.float64())), ("indices", pa.list_(pa.int64()))]
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "told"),
+    ("column", "value", "message"),
     [
         ("features", {"indices": [4, 0]}, "must have ascending indices, got 0 after 4 for id 'n2'"),
         ("features", {"indices": [-1, 0]},
@@ -106,7 +106,7 @@ SPARSE = [("values", pa.list_(pa.float64())), ("indices", pa.list_(pa.int64()))]
         ("probs", [None, 1.0], "must not hold nulls, got one for id 'n2'"),
     ],
 )  # fmt: skip
-def test_a_bad_row_is_told_by_its_id(column, value, told):
+def test_a_bad_row_is_named_by_its_id(column, value, message):
     from snaps.spark._columns import checker
 
     columns = {
@@ -120,7 +120,7 @@ def test_a_bad_row_is_told_by_its_id(column, value, told):
     value = {**FEATURES, **value} if isinstance(value, dict) else value
     columns[column] = row(columns[column], 2, value)
     (found,) = checker("'nodes'", False)([pa.RecordBatch.from_pydict(columns)])
-    assert found.to_pylist()[0]["problem"].startswith(f"'nodes' column '{column}' {told}")
+    assert found.to_pylist()[0]["problem"].startswith(f"'nodes' column '{column}' {message}")
 
 
 def test_columns_go_by_their_exact_names(spark, folder):
@@ -133,9 +133,9 @@ def test_columns_go_by_their_exact_names(spark, folder):
     table = spark.createDataFrame(pa.table(nodes))
     found = snaps.spark.predict_sets(spark, table, edges, snaps.SplitConformal(0.1))
     assert found.classes.tolist() == sorted(classes)
-    for name, told in (("p_b`c", "column 'p_b`c' must not be null, got null for id 77"),):
+    for name, message in (("p_b`c", "column 'p_b`c' must not be null, got null for id 77"),):
         table = pa.table(nodes | {name: row(pa.array(nodes[name]), 77, None)})
-        with pytest.raises(SnapsError, match=f"^'nodes' {re.escape(told)}$"):
+        with pytest.raises(SnapsError, match=f"^'nodes' {re.escape(message)}$"):
             snaps.spark.predict_sets(spark, spark.createDataFrame(table), edges)
 
 
@@ -151,7 +151,7 @@ def test_columns_go_by_their_exact_names(spark, folder):
         ("struct<indices:array<int>,values:array<double>,size:int>", False),
     ],
 )
-def test_sparse_features_are_told_by_their_types(spark, kind, good):
+def test_sparse_features_are_recognised_by_their_types(spark, kind, good):
     from snaps.spark._columns import read_tables
 
     nodes = spark.createDataFrame([], f"id int, probs array<double>, features {kind}")
@@ -170,10 +170,10 @@ def test_tables_that_are_none_of_one_kind(spark):
     nodes = spark.createDataFrame([], "id int, probs array<double>")
     one = spark.createDataFrame([], "id int, p_a double")
     stream = spark.readStream.format("rate").load().selectExpr("value src", "value dst")
-    for tables, told in (
+    for tables, message in (
         ((nodes.select("*", "id"), edges), "'nodes' must have one column 'id', got 2"),
         ((one, edges), "'nodes' must have two columns 'p_<class>' or more, got p_a"),
         ((nodes, stream), "'edges' must be a table that is complete, got a stream"),
     ):
-        with pytest.raises(SnapsError, match=f"^{re.escape(told)}$"):
+        with pytest.raises(SnapsError, match=f"^{re.escape(message)}$"):
             read_tables(*tables)

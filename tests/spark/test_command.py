@@ -50,8 +50,8 @@ def test_the_command_writes_the_same_sets(spark, folder, tmp_path, monkeypatch, 
     with pytest.raises(SystemExit) as left:
         main([*common[3:], str(link), "--engine", "spark", "--json"])
     assert left.value.code == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["engine"] == "spark" and told["sets"] == len(pq.read_table(one))
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["engine"] == "spark" and printed["sets"] == len(pq.read_table(one))
     assert link.is_symlink() and os.stat(other).st_ino != before
     assert by_id(pq.read_table(other)) == by_id(pq.read_table(one))
 
@@ -83,8 +83,8 @@ def test_a_command_that_is_interrupted_ends_quietly(folder, tmp_path, while_ther
     command = [sys.executable, "-m", "snaps", "predict", str(folder), "--alpha", "0.1"]
     command += ["--engine", "spark", "--master", "local[1]", "--out", str(tmp_path / "s.parquet")]
     (tmp_path / "s.parquet").write_text("an older file stays")
-    with open(tmp_path / "told", "w") as told:
-        run = subprocess.Popen(command, stdout=told, stderr=told, start_new_session=True)
+    with open(tmp_path / "printed", "w") as printed:
+        run = subprocess.Popen(command, stdout=printed, stderr=printed, start_new_session=True)
     try:
         while not any(while_there_is in each for each in in_session(run.pid)):
             assert run.poll() is None
@@ -99,10 +99,10 @@ def test_a_command_that_is_interrupted_ends_quietly(folder, tmp_path, while_ther
     finally:
         if in_session(run.pid):
             os.killpg(run.pid, signal.SIGKILL)
-    text = (tmp_path / "told").read_text()
+    text = (tmp_path / "printed").read_text()
     assert "Traceback" not in text and "rror" not in text, text
     assert (tmp_path / "s.parquet").read_text() == "an older file stays"
-    assert sorted(os.listdir(tmp_path)) == ["s.parquet", "told"]
+    assert sorted(os.listdir(tmp_path)) == ["printed", "s.parquet"]
 
 
 def test_the_command_refuses_what_only_one_machine_does(folder, tmp_path, capsys):
@@ -112,7 +112,7 @@ def test_the_command_refuses_what_only_one_machine_does(folder, tmp_path, capsys
     theirs.mkdir()
     (theirs / "_SUCCESS").touch()
     pq.write_table(pa.table({"id": [1], "money": [2]}), theirs / "part-0.parquet")
-    for options, told in (
+    for options, message in (
         (["--engine", "spark", "--weighted"], "'--weighted' must be left out with --engine spark"),
         (["--engine", "spark", "--recall", "0.9"], "'--recall' must be left out with --engine"),
         (["--engine", "spark", "--neighbours", "approximate"],
@@ -125,11 +125,14 @@ def test_the_command_refuses_what_only_one_machine_does(folder, tmp_path, capsys
         with pytest.raises(SystemExit) as left:
             main(["predict", str(folder), "--out", str(tmp_path / "s.parquet"), *options])
         assert left.value.code == 2
-        assert told in capsys.readouterr().err
-    for place, told in (("s3://bucket/g", "'FOLDER' must be a path"), ("none", "no such folder")):
+        assert message in capsys.readouterr().err
+    for place, message in (
+        ("s3://bucket/g", "'FOLDER' must be a path"),
+        ("none", "no such folder"),
+    ):
         with pytest.raises(SystemExit):
             main(["predict", place, "--out", str(tmp_path / "s.parquet"), "--engine", "spark"])
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_partitions_and_classes_that_contradict_the_files(folder, tmp_path, capsys):
@@ -145,5 +148,5 @@ def test_partitions_and_classes_that_contradict_the_files(folder, tmp_path, caps
     with pytest.raises(SystemExit) as left:
         main(["predict", str(place), "--out", str(tmp_path / "s.parquet"), "--engine", "spark"])
     assert left.value.code == 2
-    told = "nodes.parquet column 'role' must be as the folder of a part file says, train, got "
-    assert told in capsys.readouterr().err
+    message = "nodes.parquet column 'role' must be as the folder of a part file says, train, got "
+    assert message in capsys.readouterr().err

@@ -82,7 +82,7 @@ def test_promises_beyond_an_average(spark, tmp_path, options):
     "method", [snaps.SNAPS(0.1), snaps.Pooled(0.1, parts=("own", "linked", "two_hop"))]
 )
 @pytest.mark.filterwarnings("ignore:the graph has no features")
-def test_nobody_has_similar_nodes_without_features(spark, tmp_path, method):
+def test_no_node_has_similar_ones_without_features(spark, tmp_path, method):
     write(tmp_path, bare=True)
     assert_same(spark, tmp_path, method)
 
@@ -172,7 +172,7 @@ def executors(spark):
             words = (place / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        # The word of Java's main class tells the executor from what started it.
+        # The name of Java's main class distinguishes the executor from what started it.
         if name.encode() in words and b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in (
             words
         ):

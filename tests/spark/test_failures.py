@@ -25,8 +25,8 @@ def test_rows_that_change_from_one_reading_to_the_next(spark, folder):
 
     nodes, edges = frames(spark, folder)
     nodes = nodes.mapInArrow(some, nodes.schema)
-    told = "^'nodes' must give the same rows whenever it is read, got others the second time"
-    with pytest.raises(SnapsError, match=told):
+    message = "^'nodes' must give the same rows whenever it is read, got others the second time"
+    with pytest.raises(SnapsError, match=message):
         snaps.spark.predict_sets(spark, nodes, edges, snaps.SplitConformal(0.1))
 
 
@@ -51,8 +51,8 @@ def test_part_files_of_unlike_width_are_read_by_the_command(spark, tmp_path):
     assert_same(spark, tmp_path, snaps.DAPS(0.1))
     # As Spark reads them by itself, they are refused.
     theirs = [spark.read.parquet(str(path)) for path in (nodes, edges)]
-    told = r"^cannot read 'edges': /.*/part-1.parquet: \w+Exception: column: \[src\], .*INT64"
-    with pytest.raises(SnapsError, match=told) as error:
+    message = r"^cannot read 'edges': /.*/part-1.parquet: \w+Exception: column: \[src\], .*INT64"
+    with pytest.raises(SnapsError, match=message) as error:
         snaps.spark.predict_sets(spark, *theirs, snaps.DAPS(0.1))
     assert "\n" not in str(error.value)
 
@@ -68,10 +68,10 @@ def test_columns_that_the_first_part_file_lacks(spark, tmp_path):
     assert found.orderBy("id").toArrow()["role"].to_pylist() == want
 
 
-def test_damaged_part_files_are_told_in_one_line(spark, tmp_path, monkeypatch):
+def test_damaged_part_files_are_reported_in_one_line(spark, tmp_path, monkeypatch):
     from snaps.spark import _engine
 
-    def told_of(*tables):
+    def message_of(*tables):
         with pytest.raises(SnapsError) as error:
             snaps.spark.predict_sets(spark, *tables, snaps.DAPS(0.1))
         assert "\n" not in str(error.value)
@@ -82,19 +82,19 @@ def test_damaged_part_files_are_told_in_one_line(spark, tmp_path, monkeypatch):
     part = parts(nodes, lambda some: some)
     good = part.read_bytes()
     part.write_bytes(good[:4] + bytes(300) + good[304:])
-    told = f"cannot read 'nodes': {part}: IOException: "
-    assert told_of(*frames(spark, tmp_path)).startswith(told)
+    message = f"cannot read 'nodes': {part}: IOException: "
+    assert message_of(*frames(spark, tmp_path)).startswith(message)
     # Where a later reading fails, as well.
     sizes = (NUM_NODES, 4, -1)
     with monkeypatch.context() as some:
         some.setattr(_engine, "check_nodes", lambda *_: sizes)
-        assert told_of(*frames(spark, tmp_path)).startswith(told)
+        assert message_of(*frames(spark, tmp_path)).startswith(message)
     part.write_bytes(good)
     part = parts(edges, lambda some: some)
     part.write_bytes(part.read_bytes()[:-200])
     theirs = [spark.read.parquet(str(path)) for path in (nodes, edges)]
-    assert told_of(*theirs).startswith("cannot read 'edges': ")
-    assert f"{part} is not a Parquet file" in told_of(*theirs)
+    assert message_of(*theirs).startswith("cannot read 'edges': ")
+    assert f"{part} is not a Parquet file" in message_of(*theirs)
     with pytest.raises(SnapsError, match=f"^cannot read '{part}': damaged or not a Parquet file$"):
         frames(spark, tmp_path)
 
@@ -112,7 +112,7 @@ def test_mistakes_of_a_program_stay_as_they_are(spark):
             spark.range(1).mapInArrow(fail, "id long").toArrow()
 
 
-def test_executors_without_the_package_are_told(spark, folder, tmp_path, monkeypatch):
+def test_executors_without_the_package_are_reported(spark, folder, tmp_path, monkeypatch):
     lacking = "raise ModuleNotFoundError(\"No module named 'snaps'\")"
     (tmp_path / "snaps.py").write_text(lacking)
     python = tmp_path / "python"
@@ -135,13 +135,13 @@ def test_places_that_cannot_be_written(spark, folder, tmp_path):
     method = snaps.Pooled(0.1, parts=["own", "two_hop"])
     (tmp_path / "there").mkdir()
     with snaps.spark.predict_sets(spark, *frames(spark, folder), method) as found:
-        for path, told in (
+        for path, message in (
             (tmp_path / "there", "cannot write .*already exists"),
             ("/proc/none/sets", "cannot write '/proc/none/sets': "),
             ("nowhere://bucket/sets", "cannot write 'nowhere://bucket/sets': .*nowhere"),
             (3, "'path' must be a path, got 3"),
         ):
-            with pytest.raises(SnapsError, match=f"^{told}") as error:
+            with pytest.raises(SnapsError, match=f"^{message}") as error:
                 found.write(path)
             assert "\n" not in str(error.value)
             assert set(kept()) <= before
@@ -150,14 +150,14 @@ def test_places_that_cannot_be_written(spark, folder, tmp_path):
     assert set(kept()) <= before
 
 
-def test_what_spark_does_not_do_is_told(spark, folder, monkeypatch):
+def test_what_spark_does_not_do_is_refused(spark, folder, monkeypatch):
     from snaps.spark import _engine
 
     class Own(snaps.THR):
         pass
 
     monkeypatch.setattr(_engine, "MOST_SENT", 100)
-    for method, told in (
+    for method, message in (
         (snaps.SNAPS(0.1), "'candidates' must be given on Spark for 700 nodes"),
         (snaps.SNAPS(0.1, neighbours="approximate"), "'neighbours' must be 'auto' or 'exact'"),
         (snaps.DAPS(0.1, score=Own()), "'score' must be APS, RAPS, SAPS or THR on Spark, got Own"),
@@ -168,18 +168,18 @@ def test_what_spark_does_not_do_is_told(spark, folder, monkeypatch):
         ),
         (snaps.Pooled(0.1, parts=["own", "context"]), "'parts' must be among own, linked"),
     ):
-        with pytest.raises(SnapsError, match="^" + re.escape(told)):
+        with pytest.raises(SnapsError, match="^" + re.escape(message)):
             snaps.spark.predict_sets(spark, *frames(spark, folder), method)
 
 
-def test_other_things_than_sessions_and_tables_are_told(spark):
+def test_other_things_than_sessions_and_tables_are_refused(spark):
     with pytest.raises(SnapsError, match=r"^'spark' must be a SparkSession of this process"):
         snaps.spark.predict_sets(None, None, None)
     with pytest.raises(SnapsError, match=r"^'nodes' must be a Spark DataFrame, got NoneType"):
         snaps.spark.predict_sets(spark, None, None)
 
 
-def test_missing_java_pyspark_and_masters_are_told(monkeypatch):
+def test_missing_java_pyspark_and_masters_are_reported(monkeypatch):
     from snaps.spark import _session
 
     with pytest.raises(SnapsError, match=r"^'--master' must be the address of a Spark master, got"):
@@ -216,7 +216,7 @@ def test_missing_java_pyspark_and_masters_are_told(monkeypatch):
             pass
 
 
-def test_a_java_that_cannot_start_spark_is_told(tmp_path):
+def test_a_java_that_cannot_start_spark_is_reported(tmp_path):
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
@@ -227,8 +227,8 @@ def test_a_java_that_cannot_start_spark_is_told(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", start], capture_output=True, text=True, env=env, check=False
     )
-    told = "Java gateway process exited before sending its port number: Spark 4 needs Java 17"
-    assert f"SnapsError: Spark must start with '--master' 'local[1]', got {told}" in done.stderr
+    message = "Java gateway process exited before sending its port number: Spark 4 needs Java 17"
+    assert f"SnapsError: Spark must start with '--master' 'local[1]', got {message}" in done.stderr
 
 
 def test_logits_that_no_mini_batch_filled_are_noticed(spark, folder):
@@ -241,5 +241,5 @@ def test_logits_that_no_mini_batch_filled_are_noticed(spark, folder):
     tables = [spark.createDataFrame(pa.table(columns)) for columns in (nodes, edges)]
     with pytest.warns(snaps.SnapsWarning) as caught:
         snaps.spark.predict_sets(spark, *tables, snaps.SplitConformal(0.1), logits=True)
-    (told,) = [str(one.message) for one in caught if one.category is snaps.SnapsWarning]
-    assert told.startswith("'probs' has rows of zeros, 3 of 700 (first: for id 20): if no mini-")
+    (message,) = [str(one.message) for one in caught if one.category is snaps.SnapsWarning]
+    assert message.startswith("'probs' has rows of zeros, 3 of 700 (first: for id 20): if no mini-")

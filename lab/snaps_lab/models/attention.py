@@ -29,13 +29,13 @@ class Hop:
     ----------
     block : SciPy sparse matrix of shape (targets, sources)
         Only where it stores entries matters; each row must store one.
-    places : array (targets,)
+    positions : array (targets,)
         Where the targets stand among the sources.
     """
 
-    def __init__(self, block: Any, places: np.ndarray) -> None:
+    def __init__(self, block: Any, positions: np.ndarray) -> None:
         self.shape: tuple[int, int] = block.shape
-        self.places = torch.from_numpy(places)
+        self.positions = torch.from_numpy(positions)
         self.indptr, self.indices, _ = CSR.of(block)
         self.num_edges = len(self.indices)
 
@@ -79,7 +79,7 @@ class _Attend(torch.autograd.Function):
         ctx: Any, values: Tensor, source: Tensor, target: Tensor, keep: Tensor, hop: Hop
     ) -> Tensor:
         of_source = _row_products(values, source).numpy()
-        of_target = _row_products(values, target)[:, hop.places].numpy()
+        of_target = _row_products(values, target)[:, hop.positions].numpy()
         out, weights = _forward(
             hop.indptr, hop.indices, values.numpy(), of_source, of_target, keep.numpy()
         )
@@ -103,7 +103,7 @@ class _Attend(torch.autograd.Function):
             grad,
         )
         to_target = torch.zeros(values.shape[:2])
-        to_target[:, hop.places] = torch.from_numpy(targets)
+        to_target[:, hop.positions] = torch.from_numpy(targets)
         # A node's values count on their own, and through its two parts in the scores.
         to_values = to_target[:, :, None] * target[:, None, :]
         indptr, indices, order = hop.by_source

@@ -9,7 +9,7 @@ label of the other half counts sigmoid((threshold - score) / temperature).
 The quantile is an interpolated order statistic, as `torch.quantile` gives it, at rank
 (1 - alpha)(n + 1): its gradient reaches the two nodes whose scores stand there.
 
-Correction nodes are spent: they must neither calibrate nor be predicted afterwards. No other
+Correction nodes are spent: use them neither for calibration nor for prediction afterwards. No other
 label is read, so that what is left of the pool stays exchangeable.
 """
 
@@ -74,7 +74,7 @@ class Settings:
     target : int
         A soft set up to this size costs nothing.
     weight : float
-        Of the inefficiency, beside the cross-entropy.
+        Of the inefficiency, relative to the cross-entropy.
     warm_up : int
         Epochs of cross-entropy alone.
     max_epochs : int
@@ -103,7 +103,7 @@ class Settings:
     patience: int = 5000
 
     def validate(self) -> None:
-        """Complain about parameters.
+        """Raise SnapsError if a parameter is wrong.
 
         Examples
         --------
@@ -205,7 +205,7 @@ def correct(
     labels : int array (n,)
         Only those of `correction_nodes` and `train_nodes` are read; -1 where unknown.
     correction_nodes : array of positions, or mask (n,)
-        Labelled nodes to train on: about half of those that would calibrate, drawn at random. A
+        Labelled nodes to train on: about half of the calibration nodes, drawn at random. A
         seeded half of them gives the quantile, the other half the sizes.
     alpha : float
         The level the sets are made small for.
@@ -329,7 +329,7 @@ def _losses(
     shared, (view,) = network.prepare(graph, [nodes])
     first, both = len(halves.quantile), len(halves.quantile) + len(halves.size)
     learnt = np.arange(both, len(nodes)) if len(trained) else np.arange(first)
-    places = torch.from_numpy(learnt)
+    positions = torch.from_numpy(learnt)
     targets = torch.from_numpy(labels[nodes[learnt]])
     own = torch.from_numpy(labels[halves.quantile])
     keys, held_out = graph.keys[halves.size], labels[halves.size]
@@ -340,7 +340,7 @@ def _losses(
         probs = F.softmax(logits, dim=1)
         true = probs[:first].gather(1, own[:, None])[:, 0]
         soft = inefficiency(true, probs[first:both], alpha, settings.temperature, settings.target)
-        return F.cross_entropy(logits[places], targets), soft, probs
+        return F.cross_entropy(logits[positions], targets), soft, probs
 
     def losses() -> tuple[list[Tensor], Tensor]:
         network.eval()

@@ -1,4 +1,4 @@
-"""FSGNN (Maurya, Liu and Murata 2022): a node's own features beside those some hops away.
+"""FSGNN (Maurya, Liu and Murata 2022): a node's own features next to those some hops away.
 
 Made for graphs where linked nodes need not be alike: every hop keeps its place in the hidden
 layer, and an attention weighs the hops for all nodes together.
@@ -101,7 +101,7 @@ class Hop:
     """D^-1/2 A D^-1/2, or the same with A + I, as a product of two constant matrices.
 
     Nodes that link to the same others have the same row of A: the right factor holds it once, the
-    left one tells which row is whose. Self loops are rows of their own.
+    left one maps each node to its row. Self loops are rows of their own.
     """
 
     def __init__(self, adjacency: sp.csr_array, *, loops: bool = False) -> None:
@@ -144,8 +144,8 @@ def _powers(factors: list[CSR], stack: np.ndarray) -> np.ndarray:
 def _distinct_rows(adjacency: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
     """Where each distinct row first stands, and which of them each row is."""
     rows = np.split(adjacency.indices, adjacency.indptr[1:-1])
-    places: dict[bytes, int] = {}
-    which = np.array([places.setdefault(row.tobytes(), len(places)) for row in rows])
+    numbers: dict[bytes, int] = {}
+    which = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows])
     return np.unique(which, return_index=True)[1], which
 
 
@@ -168,8 +168,8 @@ class _Hidden(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         tables, bias, weights = (tensor.numpy() for tensor in ctx.saved_tensors)
-        found = _backward(tables, bias, weights, grads[0].contiguous().numpy())
-        to_tables, to_weights = map(torch.from_numpy, found)
+        gradients = _backward(tables, bias, weights, grads[0].contiguous().numpy())
+        to_tables, to_weights = map(torch.from_numpy, gradients)
         return to_tables, to_tables.sum(dim=1), to_weights.sum(dim=1)
 
 

@@ -63,7 +63,7 @@ class Settings:
     patience : int
         Stop after this many epochs, over the whole training, without a better validation loss.
     resets : bool
-        Count these epochs anew after each better validation loss.
+        Count these epochs from zero after each better validation loss.
     noisy_validation : bool
         Take the validation loss with dropout on, as the paper's authors do.
 

@@ -285,8 +285,8 @@ class APPNP(Network):
         return F.relu(self.first(shared))
 
     def finish(self, hidden: Tensor, view: tuple[Matrix | Walk, Tensor]) -> Tensor:
-        walk, places = view
-        return (walk @ self.last(dropout(hidden, self.dropout, self.training)))[places]
+        walk, rows = view
+        return (walk @ self.last(dropout(hidden, self.dropout, self.training)))[rows]
 
 
 class GAT(Network):

@@ -113,11 +113,11 @@ class Sampler:
         counts = self._incoming.indptr[nodes + 1] - begin
         taken = np.minimum(counts, fanout)
         row = np.repeat(np.arange(len(nodes)), taken)
-        places = np.arange(len(row)) - (np.cumsum(taken) - taken)[row]
+        chosen = np.arange(len(row)) - (np.cumsum(taken) - taken)[row]
         many = counts > fanout
         if many.any():
-            places[many[row]] = _distinct(counts[many], fanout, rng).ravel()
-        picked = begin[row] + places
+            chosen[many[row]] = _distinct(counts[many], fanout, rng).ravel()
+        picked = begin[row] + chosen
         weights = self._incoming.data[picked].astype(np.float64)
         sampled = np.bincount(row, weights, minlength=len(nodes))
         weights *= self._sums[nodes][row] / sampled[row]
@@ -144,5 +144,5 @@ def full_batch_bytes(module: nn.Module, graph: Graph) -> int:
 
 def fitting_batch_size(module: nn.Module, graph: Graph, memory: float | None = None) -> int | None:
     """None where the full batch fits into memory, this machine's by default; else a size."""
-    there = machine_memory() if memory is None else memory
-    return None if full_batch_bytes(module, graph) <= _SHARE * there else BATCH_SIZE
+    available = machine_memory() if memory is None else memory
+    return None if full_batch_bytes(module, graph) <= _SHARE * available else BATCH_SIZE

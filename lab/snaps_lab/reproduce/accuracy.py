@@ -49,7 +49,7 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
 
 
 def layout(result: Result) -> tuple[list[str], Cells]:
-    """Ours beside the paper's."""
+    """Ours next to the paper's."""
     header = ["model", "dataset", "accuracy %", "paper %", "within two sd", "epochs", "CPU s"]
     rows = [
         [

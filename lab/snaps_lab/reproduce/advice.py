@@ -1,8 +1,8 @@
-"""Is the advice right? What was recommended from tuning nodes, beside what every method gives.
+"""Is the advice right? What was recommended from tuning nodes, and what every method gives.
 
-The settings were written down before any of them was run. In each, some nodes of the pool tune;
-`snaps.advise` sees their labels and those of training and validation nodes. Every method is then
-tuned on the same nodes and evaluated on random splits of the rest of the pool.
+The settings were written down before any of them was run. In each, a part of the pool is for
+tuning; `snaps.advise` gets these labels and those of training and validation nodes. Every method is
+then tuned on the same nodes and evaluated on random splits of the rest of the pool.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def _cell(trial: Trial, setting: Setting) -> dict[str, Any]:
         data = runner.dataset(trial.dataset, setting)
         nodes = draw_nodes(data, setting.seed, trial.draw)
         logits = runner.trained(trial.dataset, trial.model, trial.draw, setting).logits
-        near, _ = runner.similarity(trial.dataset, setting)
+        similar, _ = runner.similarity(trial.dataset, setting)
         seed = runner.draw_seed(setting, trial.draw)
         known = np.concatenate([nodes.train, nodes.valid])
-        inputs = Inputs.read(data.graph, logits, near, logits=True)
+        inputs = Inputs.read(data.graph, logits, similar, logits=True)
         pool = Roles.read(data.graph, data.num_classes, data.labels, nodes.pool, name="pool").calib
         tuning, rest = take_tuning(pool, trial.n_tune, seed)
         tune_nodes = inputs.positions(tuning.keys)
@@ -124,10 +124,10 @@ def _cell(trial: Trial, setting: Setting) -> dict[str, Any]:
             for who, names in (("all", CANDIDATES), ("plain", PLAIN)):
                 advice = advise(
                     data.graph, logits, data.labels, tune_nodes, n_calib=trial.n_calib,
-                    alpha=trial.alpha, known_nodes=known, similarity=near, logits=True, seed=seed,
-                    methods=methods(names, trial.alpha, seed=seed),
+                    alpha=trial.alpha, known_nodes=known, similarity=similar, logits=True,
+                    seed=seed, methods=methods(names, trial.alpha, seed=seed),
                 )  # fmt: skip
-                advised[who] = {goal: _told(advice.for_goal(goal)) for goal in GOALS}
+                advised[who] = {goal: _recommended(advice.for_goal(goal)) for goal in GOALS}
             plan = Plan(trial.n_calib, setting.splits, seed)
             truth = {
                 name: _truth(method, inputs, roles, plan)
@@ -141,7 +141,7 @@ def _cell(trial: Trial, setting: Setting) -> dict[str, Any]:
     return runner.kept(name, depends, setting, make)
 
 
-def _told(advice: Advice) -> dict[str, Any]:
+def _recommended(advice: Advice) -> dict[str, Any]:
     """What is kept of an advice."""
     return {"pick": advice.name, "near_full": not advice.comparison.usable, "row": advice.rows[0]}
 
@@ -208,8 +208,8 @@ def _row(cell: Mapping[str, Any]) -> dict[str, Any]:
     truth, advised = cell["truth"], cell["advised"]
     sizes = {name: numbers["size"] for name, numbers in truth.items()}
     best = min(sizes, key=sizes.__getitem__)
-    told = advised["all"]["smallest"]
-    pick, expected = told["pick"], told["row"]
+    advice = advised["all"]["smallest"]
+    pick, expected = advice["pick"], advice["row"]
     plain = advised["plain"]["smallest"]["pick"]
     row = {
         "pick": pick,
@@ -285,24 +285,24 @@ def layout(result: Result) -> tuple[list[str], Cells]:
 
 def remarks(result: Result) -> list[str]:
     """How often the advice was right, also where the best method was kept from it."""
-    told, rows = result["summary"], result["rows"]
-    total = told["trials"]
+    summary, rows = result["summary"], result["rows"]
+    total = summary["trials"]
 
     def counted(who: str) -> str:
-        found = told[who]
+        counts = summary[who]
         return (
-            f"within {NEAR:.0%} of the smallest sets in {found['near']} of {total}, more than "
-            f"{FAR:.0%} off in {found['far']}; on average {found['mean']:.1%} off, at worst "
-            f"{found['worst']:.1%}"
+            f"within {NEAR:.0%} of the smallest sets in {counts['near']} of {total}, more than "
+            f"{FAR:.0%} off in {counts['far']}; on average {counts['mean']:.1%} off, at worst "
+            f"{counts['worst']:.1%}"
         )
 
     lines = [
         f"{total} settings, chosen before any was run; true sizes are means over "
-        f"{told['splits']} splits, seed {told['seed']}",
+        f"{summary['splits']} splits, seed {summary['seed']}",
         f"Goal smallest: {counted('advice')}",
         f"Always Pooled, without asking: {counted('default')}",
         f"Pooled kept from competing, goal smallest: {counted('plain')}, of the methods left",
-        f"The interval of the expected size holds the true size in {told['inside']} of {total}",
+        f"The interval of the expected size holds the true size in {summary['inside']} of {total}",
     ]
     for goal, key in GOALS.items():
         if goal == "smallest":

@@ -75,7 +75,7 @@ class Timeline:
         if not stage or not self.step:
             return [(first, last)]
         edges = [*range(first, last + 1, self.step), last + 1]
-        return [(one, two - 1) for one, two in pairwise(edges)]
+        return [(begin, end - 1) for begin, end in pairwise(edges)]
 
 
 def _month(year: int, month: int) -> int:
@@ -119,8 +119,8 @@ def _clock(dataset: str, shuffle: int | None, setting: Setting) -> np.ndarray:
 
 def _grown(dataset: str, dates: np.ndarray, end: int, setting: Setting) -> Graph:
     """The graph at the end of a stage; nodes keep their ids."""
-    graph, there = runner.dataset(dataset, setting).graph, np.flatnonzero(dates <= end)
-    return Graph(graph.adjacency[there][:, there], graph.features[there], ids=there)
+    graph, nodes = runner.dataset(dataset, setting).graph, np.flatnonzero(dates <= end)
+    return Graph(graph.adjacency[nodes][:, nodes], graph.features[nodes], ids=nodes)
 
 
 def _neighbours(dataset: str, graph: Graph, mark: Any, setting: Setting) -> tuple[Any, Made]:
@@ -135,8 +135,8 @@ def _neighbours(dataset: str, graph: Graph, mark: Any, setting: Setting) -> tupl
         if arrays is None:
             context = kind == "context"
             what = context_features(graph.adjacency, table) if context else graph.features
-            near = similarity_graph(what, runner.K, ids=graph.keys)
-            arrays = {"data": near.data, "indices": near.indices, "indptr": near.indptr}
+            nearest = similarity_graph(what, runner.K, ids=graph.keys)
+            arrays = {"data": nearest.data, "indices": nearest.indices, "indptr": nearest.indptr}
             setting.store.write_arrays(kind, cell, arrays)
         shape = (graph.num_nodes, graph.num_nodes)
         made[kind] = sp.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape)
@@ -182,8 +182,10 @@ def _classifier(
         return fitted
     from snaps_lab.models import gnn
 
-    places = [np.flatnonzero(np.isin(graph.ids, nodes)) for nodes in (past.train, past.valid)]
-    result = gnn.train(model, graph, labels[graph.ids], *places, num_classes=num_classes, seed=seed)
+    positions = [np.flatnonzero(np.isin(graph.ids, nodes)) for nodes in (past.train, past.valid)]
+    result = gnn.train(
+        model, graph, labels[graph.ids], *positions, num_classes=num_classes, seed=seed
+    )
     module = gnn.build(model, graph.features.shape[1], num_classes)
     module.load_state_dict(result.state_dict)
     return lambda later: gnn.predict(module, later)
@@ -221,8 +223,8 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
         if classify is None:
             classify = _classifier(timeline.model, graph, labels, past, seed)
         mark = (runner.mark(dataset, setting), shuffle, end)
-        near, made = _neighbours(dataset, graph, mark, setting)
-        inputs = Inputs.read(graph, classify(graph), near, logits=True).holding(made)
+        similar, made = _neighbours(dataset, graph, mark, setting)
+        inputs = Inputs.read(graph, classify(graph), similar, logits=True).holding(made)
         roles = _roles(graph, labels, past)
         pool = inputs.positions(roles.calib.keys)
         drawn = draw_splits(seed, roles.calib.keys, CALIBRATION, setting.splits)
@@ -241,18 +243,18 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
                 again = _thresholds(true[drawn], level)
                 ways = {"kept": (before, first[key][1]), "old labels": (now, again)}
                 columns = node_columns(inputs.probs, now, np.diff(graph.adjacency.indptr))
-                for one, two in timeline.periods(stage):
+                for begin, last in timeline.periods(stage):
                     when = dates[graph.ids]
-                    nodes = np.flatnonzero((when >= one) & (when <= two)) if stage else pool
+                    nodes = np.flatnonzero((when >= begin) & (when <= last)) if stage else pool
                     truth = labels[graph.ids[nodes]]
                     if stage:
                         covered = _true(before[nodes], truth) <= first[key][1][:, None]
-                        random = np.random.default_rng([seed, one])
+                        random = np.random.default_rng([seed, begin])
                         watches[key] = _watched(watches[key], graph.ids[nodes], covered, random)
                     about = {
                         "method": name,
                         "alpha": float(level),
-                        "period": _shown(dataset, one, two),
+                        "period": _shown(dataset, begin, last),
                         "stage": stage,
                         "nodes": len(nodes),
                         "accuracy": float((inputs.probs[nodes].argmax(1) == truth).mean()),
@@ -264,10 +266,10 @@ def _draw(dataset: str, draw: int, shuffle: int | None, setting: Setting) -> lis
                     }
                     for way, (scores, limits) in ways.items():
                         spared = drawn if not stage else None
-                        found = _covered(scores[nodes], truth, limits, spared)
-                        rows.append(about | {"way": way} | found)
-                    found = _fresh(now[nodes], truth, graph.keys[nodes], level, seed, setting)
-                    rows.append(about | {"way": "fresh labels"} | found)
+                        measured = _covered(scores[nodes], truth, limits, spared)
+                        rows.append(about | {"way": way} | measured)
+                    measured = _fresh(now[nodes], truth, graph.keys[nodes], level, seed, setting)
+                    rows.append(about | {"way": "fresh labels"} | measured)
     return rows
 
 
@@ -285,13 +287,13 @@ def _watched(
 def _roles(graph: Graph, labels: np.ndarray, past: Past) -> Roles:
     """The nodes of the past on a grown graph; the rest of the past is the pool to calibrate on."""
 
-    def places(ids: np.ndarray) -> np.ndarray:
+    def positions(ids: np.ndarray) -> np.ndarray:
         return np.flatnonzero(np.isin(graph.ids, ids))
 
     roles = Roles.read(
-        graph, int(labels.max()) + 1, labels[graph.ids], places(past.pool),
-        tune_nodes=places(past.tuning),
-        known_nodes=places(np.concatenate([past.train, past.valid])),
+        graph, int(labels.max()) + 1, labels[graph.ids], positions(past.pool),
+        tune_nodes=positions(past.tuning),
+        known_nodes=positions(np.concatenate([past.train, past.valid])),
     )  # fmt: skip
     return replace(roles, tuning=replace(roles.tuning, drawn=True))
 
@@ -393,15 +395,18 @@ def layout(result: Result) -> tuple[list[str], Cells]:
         groups.setdefault(tuple(row[key] for key in keys), {})[row["way"]] = row
     rows = []
     for (dataset, order, alpha, method, _, period), ways in groups.items():
-        one = ways["kept"]
+        kept = ways["kept"]
         cells = [common.display(dataset), order, f"{alpha:g}", method, period]
-        cells += [f"{one['nodes']:.0f}", f"{100 * one['accuracy']:.1f}"]
+        cells += [f"{kept['nodes']:.0f}", f"{100 * kept['accuracy']:.1f}"]
         for key, digits in (("coverage", 3), ("size", 2)):
             cells += [
                 common.with_error(ways[way][key], ways[way].get(f"{key}_se"), digits)
                 for way in WAYS
             ]
-        cells += [f"{one['noticed']} of {one['checks']}", f"{one['alarmed']} of {one['watches']}"]
+        cells += [
+            f"{kept['noticed']} of {kept['checks']}",
+            f"{kept['alarmed']} of {kept['watches']}",
+        ]
         rows.append(cells)
     return header, rows
 
@@ -422,11 +427,11 @@ def remarks(result: Result) -> list[str]:
         "arxiv_cs": "arXiv CS: a linear model of smoothed features, fitted again every half-year "
         "with the labels of the past",
     }
-    there = "; ".join(models[name] for name in common.by_dataset(result["rows"]))
+    classifiers = "; ".join(models[name] for name in common.by_dataset(result["rows"]))
     lines = [
         f"Of the past: {NODES_A_CLASS} training and {NODES_A_CLASS} validation nodes per class, "
         f"{TUNING} tuning and {CALIBRATION} calibration nodes; the graph holds what there was at "
-        f"the end of each stage; {there}",
+        f"the end of each stage; {classifiers}",
         "Kept: parameters and threshold of the past; old labels: fitted and calibrated again on "
         f"the grown graph; fresh labels: calibrated on {CALIBRATION} random nodes of the period",
         f"Watched: the kept threshold of {WATCHES} calibration sets a draw, with the labels of "
@@ -447,8 +452,8 @@ def _reading(result: Result, dataset: str, order: str) -> list[str]:
     spans = []
     for way in WAYS:
         for alpha in ALPHAS:
-            some = [r["coverage"] for r in later if (r["way"], r["alpha"]) == (way, alpha)]
-            spans.append(f"{way} at {1 - alpha:g}: {min(some):.3f} to {max(some):.3f}")
+            coverages = [r["coverage"] for r in later if (r["way"], r["alpha"]) == (way, alpha)]
+            spans.append(f"{way} at {1 - alpha:g}: {min(coverages):.3f} to {max(coverages):.3f}")
     once = [row for row in later if row["way"] == WAYS[0]]
     noticed, checks = sum(row["noticed"] for row in once), sum(row["checks"] for row in once)
     what = "false alarms" if order == "shuffled" else "noticed without labels"
@@ -474,8 +479,8 @@ def draw(result: Result) -> Any:
             mine = [row for row in result["rows"] if about.items() <= row.items()]
             periods = list(dict.fromkeys(row["period"] for row in mine))
             for place, way in enumerate(WAYS):
-                some = {row["period"]: row for row in mine if row["way"] == way}
-                heights = [some[period]["coverage"] for period in periods]
+                by_period = {row["period"]: row for row in mine if row["way"] == way}
+                heights = [by_period[period]["coverage"] for period in periods]
                 axis.plot(range(len(periods)), heights, label=way, **drawing.style(place))
             lowest = min(row["coverage"] for row in result["rows"] if row["dataset"] == dataset)
             for count, of, below, mark, word in (

@@ -80,10 +80,10 @@ def _cell(model: str, draw: int, setting: Setting) -> dict[str, Any]:
     def make() -> dict[str, Any]:
         data = runner.dataset(DATASET, setting)
         arrays = _logits(model, draw, setting)
-        near, spent = runner.similarity(DATASET, setting)
+        similar, spent = runner.similarity(DATASET, setting)
         around, more = runner.context(DATASET, setting)
         train, valid, pool = _draw(len(data.labels), setting.seed, draw)
-        inputs = Inputs.read(data.graph, arrays["logits"], near, logits=True)
+        inputs = Inputs.read(data.graph, arrays["logits"], similar, logits=True)
         inputs = inputs.holding(
             {Context(runner.K): around, Summary(): runner.summary(DATASET, setting)}
         )
@@ -212,4 +212,4 @@ def remarks(result: Result) -> list[str]:
             f"per draw, most memory of the process {cost['most_memory'] / 1e9:.1f} GB; similarity "
             f"graph {cost['similarity']:.0f} s, context graph {cost['context']:.0f} s, once"
         )
-    return [*lines, common.lawful(result["rows"])]
+    return [*lines, common.consistent(result["rows"])]

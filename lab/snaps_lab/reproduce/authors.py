@@ -2,7 +2,7 @@
 
 Their code leaves a node without neighbours a neighbour mean of zero, so that its scores shrink and
 its set is nearly full; and it chooses parameters by the mean size of the sets that are not empty.
-Two more habits of theirs stand elsewhere: the part of the labels that tunes (`protocol`), and a
+Two more habits of theirs stand elsewhere: the part of the labels for tuning (`protocol`), and a
 validation loss with dropout on (`runner`).
 """
 
@@ -27,11 +27,11 @@ from snaps.scoring.parts import Array, Engine, Probs
 Alone = Mapping[str, Keys]  # the nodes without neighbours, by the part that lacks them
 
 
-def as_authors(method: Estimator, graph: Graph, near: sp.csr_array) -> Estimator:
+def as_authors(method: Estimator, graph: Graph, similar: sp.csr_array) -> Estimator:
     """The same method, as the authors would have run it."""
     alone = {
         "linked": graph.keys[np.diff(graph.adjacency.indptr) == 0],
-        "similar": graph.keys[np.diff(near.indptr) == 0],
+        "similar": graph.keys[np.diff(similar.indptr) == 0],
     }
     return AsAuthors(method.alpha, score=method.score, seed=method.seed, method=method, alone=alone)
 

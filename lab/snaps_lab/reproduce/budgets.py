@@ -38,12 +38,12 @@ MOST_EXCESS = 0.03  # over fixed weights that a default may have
 
 
 def _halves(n: int, alpha: Fraction) -> int:
-    """The rule without alignment: half of the labels tune if both halves are enough."""
+    """The rule without alignment: half of the labels for tuning if both halves are enough."""
     return n // 2 if enough(n // 2, alpha) and enough(n - n // 2, alpha) else 0
 
 
 def shares(budget: int, alpha: float) -> dict[str, int]:
-    """How many labels each method tunes on."""
+    """The number of tuning labels of each method."""
     level = check_alpha(alpha)
     both = {"halves": _halves(budget, level), "rule": tuning_share(budget, level)}
     return {
@@ -62,19 +62,19 @@ def _cell(dataset: str, draw: int, alpha: float, budget: int, setting: Setting) 
         for division in range(DIVISIONS):
             seed = DIVISIONS * runner.draw_seed(setting, draw) + division
             made = methods(METHODS.values(), alpha, seed=seed)
-            known: dict[tuple[str, int], dict[str, float]] = {}
+            results: dict[tuple[str, int], dict[str, float]] = {}
             for name, method in METHODS.items():
                 key = method, tuned[name]
-                if key not in known:
+                if key not in results:
                     plan = Plan(budget, splits, seed, tuned[name])
                     level = [check_alpha(alpha)]
                     (result,) = split_method(method_of(made[method]), inputs, roles, plan, level)
-                    known[key] = means(result)
-                out[name].append(known[key])
+                    results[key] = means(result)
+                out[name].append(results[key])
         return {
-            name: {key: float(np.mean([each[key] for each in some])) for key in AVERAGED}
-            | {key: some[0][key] for key in ("n_calib", "n_test")}
-            for name, some in out.items()
+            name: {key: float(np.mean([each[key] for each in cells])) for key in AVERAGED}
+            | {key: cells[0][key] for key in ("n_calib", "n_test")}
+            for name, cells in out.items()
         }
 
     mark = runner.mark(dataset, setting, MODEL, draw)
@@ -186,15 +186,15 @@ def layout(result: Result) -> tuple[list[str], Cells]:
 def remarks(result: Result) -> list[str]:
     """How labels are divided, and how the defaults compare with fixed weights."""
     return [
-        "Labels are divided by the library's rule, or in 'halves' that tune and calibrate; "
-        f"'{FIXED}' has lam = mu = 1/3, and all labels calibrate, as with APS",
+        "Labels are divided by the library's rule, or in 'halves' for tuning and calibration; "
+        f"'{FIXED}' has lam = mu = 1/3, and all labels are for calibration, as with APS",
         "The rule's constants (at least 4 / alpha - 1 calibration nodes or no tuning; halves from "
         "25 / alpha labels on) were chosen on the three graphs of this table",
         f"{DIVISIONS} draws of the tuning nodes per trained model, among which its splits are "
         "divided; standard errors over trained models",
         "'to 1/3': size against fixed weights, mean over the graphs and largest of them",
         *(_excess(result, method) for method in ("SNAPS", "Pooled")),
-        common.lawful(result["rows"]),
+        common.consistent(result["rows"]),
     ]
 
 

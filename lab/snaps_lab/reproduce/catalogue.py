@@ -3,7 +3,7 @@
 - `build(name, datasets, setting, track)` runs what is missing and returns a result for JSON: a dict
   with the keys table (its name), title, settings, rows, notes, skipped, and more if it likes;
 - `layout(result)` gives the header and the rows of its table, as text;
-- `remarks(result)`, if there is one, tells what a reader must know, a line each;
+- `remarks(result)`, if there is one, gives what a reader must know, a line each;
 - `draw(result)`, if there is one, gives a matplotlib figure;
 - `NAMES`, if there are any, are the names of its data where these are not graphs;
 - `AS_AUTHORS`, if it is there and true, says that it can be made as the authors did, wholly.
@@ -57,8 +57,8 @@ def find(name: str) -> ModuleType:
     """The module that makes an experiment."""
     if name not in EXPERIMENTS:
         known = (*EXPERIMENTS, "all")
-        near = difflib.get_close_matches(name, known, 3, 0.3) or known
-        raise SnapsError(f"'TABLE' must be a known table such as {', '.join(near)}, got {name!r}")
+        alike = difflib.get_close_matches(name, known, 3, 0.3) or known
+        raise SnapsError(f"'TABLE' must be a known table such as {', '.join(alike)}, got {name!r}")
     return import_module(f"snaps_lab.reproduce.{EXPERIMENTS[name]}")
 
 

@@ -1,7 +1,7 @@
 """CF-GNN, APS, SNAPS and Pooled: sizes, coverage, what each costs, and how the correction trains.
 
 Half of the label budget trains one correction for each draw and level; those nodes leave the pool,
-and the rest is split as for every other method. They are the nodes that SNAPS and Pooled tune on,
+and the rest is split as for every other method. They are the tuning nodes of SNAPS and Pooled,
 so that all three are calibrated and tested on the same splits with the same quantile. Scores are
 APS, as in the paper; the corrected logits are scored by THR as well, as Pooled's probabilities are.
 """
@@ -122,8 +122,8 @@ def _cell(name: str, draw: int, alpha: float, setting: Setting) -> dict[str, Any
         seed = 1000 * setting.seed + draw
         _warm_up()
         known = _corrected(data, logits, nodes, alpha, wanted, setting.splits, seed)
-        near, _ = runner.similarity(name, setting)
-        known["time"]["SNAPS"] = _snaps_time(data, logits, nodes, near, alpha, seed)
+        similar, _ = runner.similarity(name, setting)
+        known["time"]["SNAPS"] = _snaps_time(data, logits, nodes, similar, alpha, seed)
         setting.store.write_json("cells", cell, known)
     return known
 
@@ -135,8 +135,8 @@ def _pooled(name: str, draw: int, alpha: float, setting: Setting) -> dict[str, A
         inputs, roles = prepare(name, MODEL, draw, setting)
         plan = spending_plan(name, draw, len(roles.calib), setting)
         method = method_of(Pooled(alpha, seed=plan.seed))
-        (found,) = split_method(method, inputs, roles, plan, [check_alpha(alpha)])
-        return means(found)
+        (result,) = split_method(method, inputs, roles, plan, [check_alpha(alpha)])
+        return means(result)
 
     depends = (runner.mark(name, setting, MODEL, draw), alpha, *runner.settled(setting))
     cell = f"{name}-{MODEL}-cfgnn-pooled-{alpha:g}-{draw}"
@@ -163,20 +163,20 @@ def _corrected(
     from snaps_lab.models.cfgnn import correct
 
     spent, pool, left = _shares(data, nodes, seed)
-    found = correct(
+    corrected = correct(
         data.graph, logits, data.labels, spent, alpha, settings,
         train_nodes=None if settings.residual else nodes.train, seed=seed, logits=True,
     )  # fmt: skip
     scored = {"CF-GNN": APS(), ON_THR: THR()}
     out = evaluate_splits(
         {name: SplitConformal(alpha, score=score, seed=seed) for name, score in scored.items()},
-        data.graph, found.logits, data.labels, pool, left, splits, seed, logits=True,
+        data.graph, corrected.logits, data.labels, pool, left, splits, seed, logits=True,
     )  # fmt: skip
     return {
         "methods": {name: means(each) for name, each in out.items()},
-        "time": {"CF-GNN": {"cpu_seconds": found.cpu_seconds, "seconds": found.seconds}},
-        "best_epoch": found.best_epoch,
-        "curve": {name: values.tolist() for name, values in found.curve.items()},
+        "time": {"CF-GNN": {"cpu_seconds": corrected.cpu_seconds, "seconds": corrected.seconds}},
+        "best_epoch": corrected.best_epoch,
+        "curve": {name: values.tolist() for name, values in corrected.curve.items()},
     }
 
 
@@ -192,12 +192,12 @@ def _warm_up() -> None:
     data = make_graph(600, 2, seed=0)
     features, nodes = data.graph.features, np.arange(600)
     similarity_graph(features.toarray(), 5)
-    near = similarity_graph(features, 5)
+    similar = similarity_graph(features, 5)
     draw = Draw(nodes[:20], nodes[20:40], nodes[40:])
     logits = np.zeros((600, 2), np.float32)
     for layer in ("gcn", "gat"):
         _corrected(data, logits, draw, 0.1, Settings(layer, max_epochs=1), 2, 0)
-    _snaps_time(data, logits, draw, near, 0.1, 0)
+    _snaps_time(data, logits, draw, similar, 0.1, 0)
 
 
 def _clock() -> np.ndarray:
@@ -210,9 +210,9 @@ def _spent(began: np.ndarray) -> dict[str, float]:
 
 
 def _snaps_time(
-    data: Dataset, logits: np.ndarray, nodes: Draw, near: Any, alpha: float, seed: int
+    data: Dataset, logits: np.ndarray, nodes: Draw, similar: Any, alpha: float, seed: int
 ) -> dict[str, float]:
-    """Of tuning, calibrating and predicting with SNAPS once, the similarity graph being at hand."""
+    """Of tuning, calibrating and predicting with SNAPS once, given the similarity graph."""
     tune, pool, left = _shares(data, nodes, seed)
     began = _clock()
     method = SUITES["main"]["SNAPS"](alpha, seed)
@@ -220,7 +220,7 @@ def _snaps_time(
         # Coverage per class is in the table; here it is time that counts.
         warnings.simplefilter("ignore", SnapsWarning)
         method.calibrate(
-            data.graph, logits, data.labels, pool[:left], tune, similarity=near, logits=True
+            data.graph, logits, data.labels, pool[:left], tune, similarity=similar, logits=True
         )
     method.predict_set(pool[left:])
     return _spent(began)
@@ -257,13 +257,13 @@ def _rows(
     rows = []
     for method in METHODS:
         row: dict[str, Any] = {"dataset": dataset, "alpha": alpha, "method": method}
-        found = [cell["methods"][method] for cell in cells]
+        of_method = [cell["methods"][method] for cell in cells]
         for key in AVERAGED:
-            values = np.array([one[key] for one in found])
+            values = np.array([each[key] for each in of_method])
             row[key] = float(values.mean())
             if key in ("size", "size_nonempty"):
                 row[f"{key}_se"] = common.standard_error(values)
-        n, m = found[0]["n_calib"], found[0]["n_test"]
+        n, m = of_method[0]["n_calib"], of_method[0]["n_test"]
         row |= common.against_law(row["coverage"], n, m, alpha, setting.splits * len(cells))
         row |= paper.get((dataset, alpha, method), {})
         for key in ("cpu_seconds", "seconds") if method in cells[0]["time"] else ():
@@ -280,15 +280,15 @@ def _rows(
 
 def _published() -> dict[tuple[str, float, str], dict[str, float]]:
     """The paper's sizes and seconds; those of APS are from its other tables."""
-    known = {
+    numbers_of = {
         (row["dataset"], row["alpha"], "APS"): {"paper_size": row["size"]}
         for row in common.published()["results"]
         if row["table"] in ("table1", "gcn-0.1") and row["method"] == "APS"
     }
     for row in common.published()["cfgnn"]:
         numbers = {"paper_size": row["size"], "paper_seconds": row["seconds"]}
-        known[row["dataset"], row["alpha"], row["method"]] = numbers
-    return known
+        numbers_of[row["dataset"], row["alpha"], row["method"]] = numbers
+    return numbers_of
 
 
 def _mean_curve(dataset: str, alpha: float, cells: list[dict[str, Any]]) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def _mean_curve(dataset: str, alpha: float, cells: list[dict[str, Any]]) -> dict
 
 
 def layout(result: Result) -> tuple[list[str], Cells]:
-    """Ours beside the paper's."""
+    """Ours next to the paper's."""
     header = [
         "alpha", "dataset", "method", "coverage", "size", "size, non-empty", "paper", "CPU s",
         "paper s",
@@ -330,14 +330,14 @@ def _number(row: dict[str, Any], key: str) -> str:
 
 
 def remarks(result: Result) -> list[str]:
-    """Who is smaller than whom, what it costs, and where we left the authors' settings."""
+    """Which sets are smaller, what they cost, and where we left the authors' settings."""
     rows = {(row["alpha"], row["dataset"], row["method"]): row for row in result["rows"]}
     corrected = [row for row in result["rows"] if row["method"] == "CF-GNN"]
     lines = []
     for row in corrected:
         plain = rows[row["alpha"], row["dataset"], "APS"]["size"]
         line = f"{common.display(row['dataset'])} at alpha = {row['alpha']:g}: CF-GNN's sets are "
-        line += f"{row['size'] / plain - 1:+.1%} beside those of APS and it takes "
+        line += f"{row['size'] / plain - 1:+.1%} compared with those of APS, and it takes "
         line += f"{row['cpu_seconds_ratio']:.1f} times SNAPS's processor time"
         if "paper_seconds_ratio" in row:
             line += f" (paper: {row['paper_seconds_ratio']:.0f} times its time)"
@@ -361,7 +361,7 @@ def remarks(result: Result) -> list[str]:
         "Time: training one correction; one similarity graph, tuning, calibration and prediction "
         "with SNAPS. Neither counts the classifier. Ours is processor time",
         *_changes(result),
-        f"Mean coverage within four standard errors of the law: {inside} of "
+        f"Mean coverage within four standard errors of its expected value: {inside} of "
         f"{len(result['rows'])} cells",
         *distances.lines(result),
     ]
@@ -374,7 +374,7 @@ def _changes(result: Result) -> list[str]:
         form = (
             "adds to the classifier's log-probabilities, cross-entropy on correction nodes"
             if used["residual"]
-            else "makes logits anew, cross-entropy on training nodes, as its authors do"
+            else "makes new logits, cross-entropy on training nodes, as its authors do"
         )
         lines.append(
             f"CF-GNN on {common.display(dataset)}: {used['layer'].upper()} {used['layers']} x "

@@ -1,4 +1,4 @@
-"""What the experiments share: the published numbers, which datasets are at hand, and text."""
+"""What the experiments share: the published numbers, which datasets are available, and text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def present(
 ) -> tuple[list[str], dict[str, str]]:
     """The datasets asked for; else the usual ones, and why some of them are left out.
 
-    The OGBN graphs are large: they are downloaded only for who asks for them by name.
+    The OGBN graphs are large: they are downloaded only when asked for by name.
     """
     if asked is not None:
         return asked, {}
@@ -90,8 +90,8 @@ def made_with(settings: Mapping[str, Any]) -> str:
 
 def notes(datasets: list[str], setting: Setting) -> dict[str, list[str]]:
     """What is odd about the datasets."""
-    found = {name: list(runner.dataset(name, setting).notes) for name in datasets}
-    return {name: items for name, items in found.items() if items}
+    by_name = {name: list(runner.dataset(name, setting).notes) for name in datasets}
+    return {name: items for name, items in by_name.items() if items}
 
 
 def standard_error(values: np.ndarray) -> float | None:
@@ -108,7 +108,10 @@ def _spread(n: int, m: int, alpha: float) -> float:
 
 
 def against_law(coverage: float, n: int, m: int, alpha: float, count: int) -> dict[str, Any]:
-    """Whether a mean coverage of `count` splits is within four standard errors of the law's."""
+    """Whether a mean coverage of `count` splits is within four standard errors of its expectation.
+
+    That of the coverage distribution, which is Beta-binomial.
+    """
     expected = min(conformal_rank(n, alpha) / (n + 1), 1.0)
     error = _spread(n, m, alpha) / m / math.sqrt(count)
     return {
@@ -121,7 +124,7 @@ def against_law(coverage: float, n: int, m: int, alpha: float, count: int) -> di
 
 
 def over_draws(cells: list[dict[str, Any]], alpha: float, setting: Setting) -> dict[str, Any]:
-    """Means of one method over the draws, standard errors, and what the law says of coverage."""
+    """Means of one method over the draws, standard errors, and what coverage to expect."""
     row: dict[str, Any] = {}
     for key in AVERAGED:
         values = np.array([cell[key] for cell in cells])
@@ -151,10 +154,13 @@ def by_dataset(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def lawful(rows: list[dict[str, Any]]) -> str:
+def consistent(rows: list[dict[str, Any]]) -> str:
     """A remark on the coverage of all rows."""
     inside = sum(row["inside_law"] for row in rows)
-    return f"Mean coverage within four standard errors of the law: {inside} of {len(rows)} cells"
+    return (
+        "Mean coverage within four standard errors of its expected value: "
+        f"{inside} of {len(rows)} cells"
+    )
 
 
 def display(name: str) -> str:
@@ -168,6 +174,6 @@ def with_error(value: float, error: float | None, digits: int = 3) -> str:
 
 
 def with_mark(row: Mapping[str, Any]) -> str:
-    """A row's coverage, marked where the law does not allow it."""
-    outside = "" if row.get("inside_law", True) else " (outside the law)"
+    """A row's coverage, marked where it is not as expected."""
+    outside = "" if row.get("inside_law", True) else " (not as expected)"
     return f"{row['coverage']:.4f}{outside}"

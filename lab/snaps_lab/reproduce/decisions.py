@@ -54,7 +54,7 @@ def _sets_cell(
     scores: np.ndarray, labels: np.ndarray, splits: np.ndarray, level: Fraction, kind: str
 ) -> Cell:
     """Means over the splits of one fitted method with one kind of thresholds."""
-    num_classes, each = scores.shape[1], list[dict[str, float]]()
+    num_classes, trials = scores.shape[1], list[dict[str, float]]()
     promised = level if kind == BY_CLASS else 1 - FLOOR
     true = scores[np.arange(len(scores)), labels]
     by_class = np.full((len(splits), num_classes), np.nan)
@@ -66,7 +66,7 @@ def _sets_cell(
         calibration = Calibration(true[calib], own, num_classes, **KINDS[kind])
         mask = calibration.contains(scores[test], level)
         size, hit = mask.sum(axis=1), mask[np.arange(len(mask)), others]
-        each.append(
+        trials.append(
             {
                 "coverage": hit.mean(),
                 "size": size.mean(),
@@ -80,13 +80,13 @@ def _sets_cell(
         np.divide(hits, tested, out=by_class[row], where=tested > 0)
         drawn = np.bincount(own, minlength=num_classes)
         counts[row] = [enough(int(count), promised) for count in drawn]
-    out: Cell = {key: float(np.mean([one[key] for one in each])) for key in AVERAGED}
+    out: Cell = {key: float(np.mean([trial[key] for trial in trials])) for key in AVERAGED}
     out |= {"n_calib": splits.shape[1], "n_test": len(scores) - splits.shape[1]}
     out["classes"] = [_mean_and_error(column) for column in by_class.T]
-    # The promise holds given how many nodes of the class calibrate: of the splits with enough.
+    # The guarantee holds given the number of calibration nodes of the class: of splits with enough.
     out["promised"] = [
-        _mean_and_error(c[some]) if some.mean() >= PROMISED_SPLITS else None
-        for c, some in zip(by_class.T, counts.T, strict=True)
+        _mean_and_error(coverage[tested]) if tested.mean() >= PROMISED_SPLITS else None
+        for coverage, tested in zip(by_class.T, counts.T, strict=True)
     ]
     return out
 
@@ -106,8 +106,8 @@ def _lists_cell(
     made = methods([method], 0.1, seed=plan.seed)[method]
     level = [check_alpha(0.1)]
     ((fitted, rest, spend, _),) = fit_levels(method_of(made), inputs, roles, plan, level)
-    places = inputs.positions(rest.keys)
-    evidence, guess = label_evidence(inputs, fitted, places, None)
+    positions = inputs.positions(rest.keys)
+    evidence, guess = label_evidence(inputs, fitted, positions, None)
     splits, wrong = draw_splits(plan.seed, rest.keys, spend, plan.n_splits), guess != rest.labels
     out = {}
     for error in errors:
@@ -192,7 +192,7 @@ def _set_rows(
         mine = [cell["sets"][method][f"{alpha:g}"][kind] for cell in cells]
         row = {"dataset": dataset, "promise": kind, "level": alpha, "method": method}
         row |= common.over_draws(mine, alpha, setting)
-        if kind == BY_CLASS:  # coverage is that of the classes together, which has no such law
+        if kind == BY_CLASS:  # together the classes have another distribution
             for key in ("inside_law", "coverage_low", "coverage_high"):
                 del row[key]
         row["worst_class"] = min(
@@ -297,8 +297,9 @@ def _line(row: dict[str, Any], name: str) -> list[str]:
 def remarks(result: Result) -> list[str]:
     """What the promises cost, and whether they held."""
     lines = [
-        "Level: alpha of sets, or the error rate of 'accept'. Half of the labels tune SNAPS and "
-        "Pooled, and train the retrained classifier; APS and the classifier calibrate on all",
+        "Level: alpha of sets, or the error rate of 'accept'. SNAPS and Pooled are tuned on half "
+        "of the labels, on which the retrained classifier is trained; APS and the classifier are "
+        "calibrated on all",
         "Worst class: the least coverage of a class, mean over splits and draws; worst promised: "
         "of the classes with enough calibration nodes for a promise in a fifth of the splits or "
         "more, in these splits",
@@ -315,7 +316,7 @@ def remarks(result: Result) -> list[str]:
             )
     lines += [_accepted(result, error) for error in ERRORS]
     judged = [row for row in result["rows"] if "inside_law" in row]
-    return [*lines, common.lawful(judged)]
+    return [*lines, common.consistent(judged)]
 
 
 def _accepted(result: Result, error: float) -> str:

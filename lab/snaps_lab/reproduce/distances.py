@@ -72,8 +72,8 @@ def lines(result: Result, odd: Collection[str] = (), theirs: Result | None = Non
         return []
     left_out = "".join(f", {common.display(name)} left out" for name in odd)
     methods = dict.fromkeys(row["method"] for row in rows)
-    told = ", ".join(_mean(result["table"], method, rows) for method in methods)
-    out = [f"Mean absolute difference from the paper{left_out}: {told}"]
+    means = ", ".join(_mean(result["table"], method, rows) for method in methods)
+    out = [f"Mean absolute difference from the paper{left_out}: {means}"]
     fair = judged(result, odd)
     far = [row for row in fair if not near_paper(row)]
     if far:
@@ -104,11 +104,11 @@ def _odds(row: Mapping[str, Any], gap: float, draws: int) -> float:
 def _mean(table: str, method: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """A method's mean difference; also without cells that are far for a named cause."""
     away = {_cell(table, row): abs(difference(row)) for row in rows if row["method"] == method}
-    told = f"{method} {np.mean(list(away.values())):.1%}"
+    text = f"{method} {np.mean(list(away.values())):.1%}"
     others = [value for cell, value in away.items() if cell not in CAUSES]
     if len(others) in (0, len(away)):
-        return told
-    return f"{told} ({np.mean(others):.1%} without cells that have a named cause)"
+        return text
+    return f"{text} ({np.mean(others):.1%} without cells that have a named cause)"
 
 
 def _cell(table: str, row: Mapping[str, Any]) -> Cell:
@@ -117,12 +117,12 @@ def _cell(table: str, row: Mapping[str, Any]) -> Cell:
 
 def _far_cell(result: Result, row: Mapping[str, Any], theirs: Result | None) -> str:
     name = f"{common.display(row['dataset'])} {row['method']} at {row['alpha']:g}"
-    told = f"{name} {difference(row):+.1%}"
-    return told if abs(difference(row)) < LARGE else f"{told} ({_why(result, row, theirs)})"
+    text = f"{name} {difference(row):+.1%}"
+    return text if abs(difference(row)) < LARGE else f"{text} ({_why(result, row, theirs)})"
 
 
 def _why(result: Result, row: Mapping[str, Any], theirs: Result | None) -> str:
-    """What is known of a far cell; if nothing, how rare such a one is."""
+    """What is known of a far cell; if nothing, how rare it is."""
     cell = _cell(result["table"], row)
     if cell in CAUSES:
         return CAUSES[cell]

@@ -1,4 +1,4 @@
-"""How the figures look: for print, and for readers who do not tell red from green."""
+"""How the figures look: for print, and for readers who do not distinguish red from green."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def mark_k(axis: Any, k: int) -> None:
 
 
 def colour_bar(figure: Any, image: Any, axis: Any, text: str) -> None:
-    """A bar beside a heat map that says what its colours mean."""
+    """A bar next to a heat map that shows what its colours mean."""
     bar = figure.colorbar(image, ax=axis, shrink=0.9)
     bar.set_label(text, fontsize=MEDIUM - 1)
     bar.ax.tick_params(labelsize=SMALL)

@@ -2,7 +2,7 @@
 
 Every node's APS scores are averaged with those of `count` random nodes of its own label: the mean
 of count + 1 nodes, so that none gives APS itself. No deployed method can do this. The choice looks
-at labels but not at who calibrates, so coverage keeps its law.
+at labels but not at which nodes are for calibration, so coverage keeps its distribution.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORDS_AT_ONCE = 1 << 22
 CAPTION = (
     "Averaging in a few nodes of the same label shrinks the sets at once, and many bring them "
     "near one label. "
-    "Coverage stays where its law has it: the choice does not look at who calibrates."
+    "Coverage keeps its distribution: the choice does not look at which nodes are for calibration."
 )
 
 
@@ -141,23 +141,23 @@ def remarks(result: Result) -> list[str]:
     out = []
     for dataset, rows in common.by_dataset(result["rows"]).items():
         first, last = rows[0], rows[-1]
-        near = next((row for row in rows if row["size_nonempty"] < NEARLY_ONE), None)
+        singleton = next((row for row in rows if row["size_nonempty"] < NEARLY_ONE), None)
         coverages = [row["coverage"] for row in rows]
-        told = (
+        text = (
             f"{common.display(dataset)}: non-empty sets shrink from {first['size_nonempty']:.2f} "
             f"labels (APS) to {last['size_nonempty']:.2f} with {last['same_label_nodes']} nodes"
         )
-        if near is not None:
-            told += f", below {NEARLY_ONE} with {near['same_label_nodes']}"
+        if singleton is not None:
+            text += f", below {NEARLY_ONE} with {singleton['same_label_nodes']}"
         out.append(
-            f"{told}; coverage stays between {min(coverages):.4f} and {max(coverages):.4f} "
+            f"{text}; coverage stays between {min(coverages):.4f} and {max(coverages):.4f} "
             "(the paper: size drops sharply, coverage stays valid)"
         )
-    return [*out, common.lawful(result["rows"])]
+    return [*out, common.consistent(result["rows"])]
 
 
 def draw(result: Result) -> Any:
-    """Size on the left, coverage and where its law allows it on the right."""
+    """Size on the left; coverage, and the band to expect it in, on the right."""
     figure, axes = drawing.panels(1, 2, 4.6, 3.4)
     left, right = axes[0]
     groups = common.by_dataset(result["rows"])
@@ -174,7 +174,7 @@ def draw(result: Result) -> Any:
         right.plot(counts, values["coverage"], label="measured" if alone else title, **look)
         right.fill_between(
             counts, values["coverage_low"], values["coverage_high"], color=look["color"],
-            alpha=0.18, linewidth=0, label="4 standard errors of its law" if alone else None,
+            alpha=0.18, linewidth=0, label="expected, 4 standard errors" if alone else None,
         )  # fmt: skip
     left.axhline(1, color=drawing.GREY, linewidth=0.8, linestyle="--")
     left.set_ylim(bottom=0)

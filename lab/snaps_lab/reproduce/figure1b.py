@@ -102,8 +102,14 @@ def layout(result: Result) -> tuple[list[str], Cells]:
             row.append(_thousandths(_mean(means[y], pairs[y], others)))
             ranked = np.where(others & (pairs[y] > 0), means[y], -np.inf)
             best = int(np.argmax(ranked))
-            found = bool(np.isfinite(ranked[best]))
-            out.append([*row, _thousandths(means[y, best] if found else np.nan), str(best) * found])
+            has_others = bool(np.isfinite(ranked[best]))
+            out.append(
+                [
+                    *row,
+                    _thousandths(means[y, best] if has_others else np.nan),
+                    str(best) * has_others,
+                ]
+            )
     return header, out
 
 

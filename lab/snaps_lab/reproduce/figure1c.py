@@ -10,12 +10,12 @@ import scipy.sparse as sp
 
 from snaps_lab.reproduce import common, drawing, runner
 from snaps_lab.reproduce.common import Cells, Result, Track
-from snaps_lab.reproduce.neighbours import counts_of, places, widest_graph
+from snaps_lab.reproduce.neighbours import counts_of, ranks_in_rows, widest_graph
 from snaps_lab.reproduce.runner import Setting
 
 CAPTION = (
     "The nearest nodes share the label far more often than two random nodes do. "
-    "The share falls with each doubling of k, so that a large k dilutes what similar nodes tell."
+    "The share falls with each doubling of k, so that a large k dilutes their evidence."
 )
 
 
@@ -23,20 +23,20 @@ def label_counts(
     graph: sp.csr_array, labels: np.ndarray, ks: list[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean numbers of same-label and of other nodes among each node's k nearest, for every k."""
-    n, place = graph.shape[0], places(graph)
+    n, ranks = graph.shape[0], ranks_in_rows(graph)
     same = labels[np.repeat(np.arange(n), np.diff(graph.indptr))] == labels[graph.indices]
     upto = np.array(ks) - 1
-    hits, found = (
-        np.cumsum(np.bincount(place, weights, minlength=max(ks)))[upto] / n
+    same_label, neighbours = (
+        np.cumsum(np.bincount(ranks, weights, minlength=max(ks)))[upto] / n
         for weights in (same.astype(np.float64), None)
     )
-    return hits, found - hits
+    return same_label, neighbours - same_label
 
 
 def _make(dataset: str, setting: Setting) -> dict[str, list[float]]:
     data = runner.dataset(dataset, setting)
-    near = widest_graph(dataset, setting)
-    same, different = label_counts(near, data.labels, counts_of(data))
+    widest = widest_graph(dataset, setting)
+    same, different = label_counts(widest, data.labels, counts_of(data))
     return {"same": same.tolist(), "different": different.tolist()}
 
 

@@ -50,7 +50,7 @@ def mean_scores(
 
 
 def evaluate_scores(
-    data: Dataset, logits: np.ndarray, near: Any, draw: int, setting: Setting
+    data: Dataset, logits: np.ndarray, similar: Any, draw: int, setting: Setting
 ) -> dict[str, dict[str, Any]]:
     """Mean scores, and threshold and size over the splits of one draw: tuned as in the tables."""
     nodes, seed = draw_nodes(data, setting.seed, draw), runner.draw_seed(setting, draw)
@@ -59,7 +59,7 @@ def evaluate_scores(
     tune = pool[smallest(seed, data.graph.keys[pool], TUNE_STREAM, share)]
     rest = np.setdiff1d(pool, tune)
     tuned = SNAPS(ALPHA, weights="minimum", seed=seed).calibrate(
-        data.graph, logits, data.labels, rest, tune, near, logits=True
+        data.graph, logits, data.labels, rest, tune, similar, logits=True
     )
     plain = SplitConformal(ALPHA, seed=seed).calibrate(
         data.graph, logits, data.labels, pool, logits=True
@@ -70,22 +70,22 @@ def evaluate_scores(
         ("APS", plain, plain, pool, spend),
         ("SNAPS", tuned, fixed, rest, spend - share),
     ):
-        found = evaluate_splits(
+        result = evaluate_splits(
             method, data.graph, logits, data.labels, own, n_calib, setting.splits, seed,
-            near if name == "SNAPS" else None, logits=True,
+            similar if name == "SNAPS" else None, logits=True,
         )  # fmt: skip
         out[name] = {
             "scores": mean_scores(fit.scores_, data.labels, own, data.num_classes).tolist(),
-            **{key: float(found[key].mean()) for key in ("coverage", "size", "threshold")},
-            **{key: int(found[key][0]) for key in ("n_calib", "n_test")},
+            **{key: float(result[key].mean()) for key in ("coverage", "size", "threshold")},
+            **{key: int(result[key][0]) for key in ("n_calib", "n_test")},
         }
     return out
 
 
 def _make(dataset: str, draw: int, setting: Setting) -> dict[str, dict[str, Any]]:
     logits = runner.trained(dataset, "gcn", draw, setting).logits
-    near, _ = runner.similarity(dataset, setting)
-    return evaluate_scores(runner.dataset(dataset, setting), logits, near, draw, setting)
+    similar, _ = runner.similarity(dataset, setting)
+    return evaluate_scores(runner.dataset(dataset, setting), logits, similar, draw, setting)
 
 
 def build(name: str, datasets: list[str] | None, setting: Setting, track: Track) -> Result:
@@ -119,7 +119,7 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
 
 
 def _rows(dataset: str, method: str, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One true label and one label scored: the mean over the draws beside the mean threshold."""
+    """One true label and one label scored: the mean over the draws and the mean threshold."""
     means = np.mean([np.array(cell["scores"]) for cell in cells], axis=0)
     threshold = float(np.mean([cell["threshold"] for cell in cells]))
     return [
@@ -203,7 +203,7 @@ def remarks(result: Result) -> list[str]:
             f"true label does for {after['own_below']} of {labels}; size {before['size']:.2f} to "
             f"{after['size']:.2f} (the paper: only a few wrong ones are left)"
         )
-    return [*out, common.lawful(result["summary"])]
+    return [*out, common.consistent(result["summary"])]
 
 
 def draw(result: Result) -> Any:
@@ -242,13 +242,13 @@ def _panel(axis: Any, rows: list[dict[str, Any]], labels: int) -> None:
         "another label below the threshold": (False, True, {"marker": "s", "color": orange}),
     }
     for text, (own, below, look) in kinds.items():
-        some = [
+        mine = [
             row
             for row in rows
             if (row["label"] == row["scored_label"]) == own and below in (None, row["below"])
         ]
-        across = [row["label"] + 0.8 * ((row["scored_label"] + 0.5) / labels - 0.5) for row in some]
-        up = [row["mean_score"] for row in some]
+        across = [row["label"] + 0.8 * ((row["scored_label"] + 0.5) / labels - 0.5) for row in mine]
+        up = [row["mean_score"] for row in mine]
         axis.plot(across, up, linestyle="", label=text, **{"markersize": 4, **look})
     for y in range(0, labels, 2):
         axis.axvspan(y - 0.5, y + 0.5, color="#EEEEEE", linewidth=0, zorder=0)

@@ -37,13 +37,13 @@ def _evaluate(
     methods: dict[str, SNAPS],
     data: Dataset,
     logits: np.ndarray,
-    near: sp.csr_array,
+    similar: sp.csr_array,
     draw: int,
     setting: Setting,
 ) -> Cell:
     nodes = draw_nodes(data, setting.seed, draw)
     return evaluate_methods(
-        methods, data, logits, nodes, near, budget(data, "main", len(nodes.pool)),
+        methods, data, logits, nodes, similar, budget(data, "main", len(nodes.pool)),
         splits=setting.splits, seed=runner.draw_seed(setting, draw), as_authors=setting.as_authors,
     )  # fmt: skip
 
@@ -70,8 +70,8 @@ def evaluate_weights(dataset: str, draw: int, setting: Setting) -> Cell:
     logits = runner.trained(dataset, "gcn", draw, setting).logits
     seed = runner.draw_seed(setting, draw)
     methods = {_pair(*w): SNAPS(ALPHA, weights=w, seed=seed) for w in SNAPS_GRID}
-    near, _ = runner.similarity(dataset, setting)
-    return _evaluate(methods, data, logits, near, draw, setting)
+    similar, _ = runner.similarity(dataset, setting)
+    return _evaluate(methods, data, logits, similar, draw, setting)
 
 
 def _pair(lam: float, mu: float) -> str:
@@ -102,13 +102,13 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
             for method in (TUNED, FIXED):
                 for k in ks:
                     about = {"dataset": dataset, "varied": "k", "method": method, "k": k}
-                    found = [cell[str(k)][method] for cell in by_k]
-                    rows.append({**about, **common.over_draws(found, ALPHA, setting)})
+                    results = [cell[str(k)][method] for cell in by_k]
+                    rows.append({**about, **common.over_draws(results, ALPHA, setting)})
             for lam, mu in SNAPS_GRID:
                 about = {"dataset": dataset, "varied": "weights", "method": "fixed"}
                 about |= {"k": runner.K, "lam": lam, "mu": mu}
-                found = [cell[_pair(lam, mu)] for cell in by_weights]
-                rows.append({**about, **common.over_draws(found, ALPHA, setting)})
+                results = [cell[_pair(lam, mu)] for cell in by_weights]
+                rows.append({**about, **common.over_draws(results, ALPHA, setting)})
     return {
         "table": name,
         "title": f"SNAPS over its parameters, GCN at alpha = {ALPHA}",
@@ -140,8 +140,8 @@ def layout(result: Result) -> tuple[list[str], Cells]:
             out += [_line(dataset, row, row["method"]) for row in group]
         best = min(by_weights, key=lambda row: row["size"])
         for row in (best, *(r for r in by_weights if (r["lam"], r["mu"]) in CORNERS)):
-            known = "best" if row is best else CORNERS[row["lam"], row["mu"]]
-            out.append(_line(dataset, row, f"lam = {row['lam']:g}, mu = {row['mu']:g}: {known}"))
+            corner = "best" if row is best else CORNERS[row["lam"], row["mu"]]
+            out.append(_line(dataset, row, f"lam = {row['lam']:g}, mu = {row['mu']:g}: {corner}"))
     return header, out
 
 
@@ -176,7 +176,7 @@ def remarks(result: Result) -> list[str]:
             f"{flat} of {len(by_weights)} pairs (lam, mu) within {FLAT:.0%} of the least "
             "(the paper: similar colours in most of the triangle)"
         )
-    return [*out, common.lawful(result["rows"])]
+    return [*out, common.consistent(result["rows"])]
 
 
 def _over_k(rows: list[dict[str, Any]], key: str) -> str:

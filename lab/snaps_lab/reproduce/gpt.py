@@ -55,9 +55,9 @@ def _cell(draw: int, setting: Setting) -> dict[str, Any]:
             name: measure.measure(method, inputs, roles, plan, ALPHAS, top)
             for name, method in tried.items()
         }
-        places = inputs.positions(roles.calib.keys)
+        positions = inputs.positions(roles.calib.keys)
         for cell in out["APS"].values():
-            hit = probs[places].argmax(axis=1) == roles.calib.labels
+            hit = probs[positions].argmax(axis=1) == roles.calib.labels
             cell["accuracy"] = float(hit.mean())
         return out
 
@@ -125,5 +125,5 @@ def remarks(result: Result) -> list[str]:
         "coverage does not depend on it",
         "Pooled also sees the labels of 20 + 20 known nodes per class; draws differ in these and "
         "in the pool",
-        common.lawful(result["rows"]),
+        common.consistent(result["rows"]),
     ]

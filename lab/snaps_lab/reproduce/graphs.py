@@ -62,9 +62,9 @@ def title(name: str) -> str:
 
 
 def _file(name: str, data_dir: Path | None) -> Path:
-    places = [folder / f"{name}.npz" for folder in folders(data_dir).values()]
-    for path in places:
+    candidates = [folder / f"{name}.npz" for folder in folders(data_dir).values()]
+    for path in candidates:
         if path.is_file():
             return path
-    searched = " nor ".join(f"in '{path.parent}'" for path in places)
+    searched = " nor ".join(f"in '{path.parent}'" for path in candidates)
     raise SnapsError(f"'{name}.npz' is not {searched}")

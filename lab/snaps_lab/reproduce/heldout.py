@@ -117,8 +117,8 @@ def build(name: str, datasets: list[str] | None, setting: Setting, track: Track)
                 level = f"{alpha:g}"
                 mine = {m: [cell[m][level] for cell in cells] for m in cells[0]}
                 about = {"model": model, "dataset": graph, "alpha": alpha}
-                for method, some in mine.items():
-                    row = about | {"method": method} | measure.over_draws(some, alpha, setting)
+                for method, of_method in mine.items():
+                    row = about | {"method": method} | measure.over_draws(of_method, alpha, setting)
                     rows.append(row)
                 pairs += [about | pair for pair in _pairs(mine)]
     return {
@@ -138,9 +138,9 @@ def _pairs(cells: Mapping[str, Sequence[measure.Cell]]) -> list[dict[str, Any]]:
     """Pooled against each other method: differences and ratios of sizes, draw by draw."""
     mine = np.array([cell["size"] for cell in cells[POOLED]])
     out = []
-    for method, some in cells.items():
+    for method, of_method in cells.items():
         if method != POOLED:
-            other = np.array([cell["size"] for cell in some])
+            other = np.array([cell["size"] for cell in of_method])
             out.append(
                 {
                     "method": method,
@@ -172,9 +172,9 @@ def _averages(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             )
             for graph in dict.fromkeys(pair["dataset"] for pair in same)
         ]
-        for method, some in chosen.items():
-            errors = [pair["mean_of_ratios_se"] for pair in some]
-            sizes = np.array([pair["sizes"] for pair in some]).mean(axis=0)
+        for method, of_method in chosen.items():
+            errors = [pair["mean_of_ratios_se"] for pair in of_method]
+            sizes = np.array([pair["sizes"] for pair in of_method]).mean(axis=0)
             error = None
             if None not in errors:
                 error = math.sqrt(sum(each**2 for each in errors)) / len(errors)
@@ -183,8 +183,10 @@ def _averages(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "model": kind,
                     "alpha": alpha,
                     "method": method,
-                    "datasets": len(some),
-                    "mean_of_ratios": float(np.mean([pair["mean_of_ratios"] for pair in some])),
+                    "datasets": len(of_method),
+                    "mean_of_ratios": float(
+                        np.mean([pair["mean_of_ratios"] for pair in of_method])
+                    ),
                     "mean_of_ratios_se": error,
                     "ratio_of_means": float(sizes[0] / sizes[1]),
                 }
@@ -204,7 +206,7 @@ def digest(result: Mapping[str, Any]) -> str:
 
 
 def layout(result: Result) -> tuple[list[str], Cells]:
-    """A row a model, level, graph and method: size first, then who pays for it."""
+    """A row per model, level, graph and method: size first, then balance."""
     header = [
         "model", "alpha", "dataset", "method", "coverage", "size", "Pooled / this", "difference",
         "worst class", "least confident fifth", "isolated", "empty %",
@@ -254,7 +256,7 @@ def remarks(result: Result) -> list[str]:
         "Retrained: GCN or APPNP with the paper's settings, trained on every label that Pooled "
         "sees (training, validation and tuning nodes; 15 % of them decide when to stop); SNAPS "
         "with fixed weights on THR, as no label is left to tune them; C&S: correct and smooth, "
-        "with the pulls that are most accurate on the 15 %; all calibrate on the same nodes",
+        "with the pulls that are most accurate on the 15 %; all have the same calibration nodes",
         "Tolokers: APPNP in the place of GCN, as was fixed beforehand",
         "Worst class: the least coverage of a class over all splits and draws; least confident "
         "fifth: by the classifier's top probability",
@@ -267,13 +269,13 @@ def remarks(result: Result) -> list[str]:
             lines += [_sentence(row), f"{about}; graph by graph {_best(result, row)}"]
     lines += [_balance(result, alpha) for alpha in ALPHAS]
     above = [row for row in result["rows"] if row["coverage"] > row["coverage_high"]]
-    places = ", ".join(f"{common.display(row['dataset'])} {row['method']}" for row in above)
+    cells_above = ", ".join(f"{common.display(row['dataset'])} {row['method']}" for row in above)
     if above:
         lines.append(
-            f"Above its distribution lies the coverage of {places}: nodes with equal features have "
-            "equal scores there, and ties at the threshold cover more"
+            f"Above its distribution lies the coverage of {cells_above}: nodes with equal features "
+            "have equal scores there, and ties at the threshold cover more"
         )
-    return [*lines, common.lawful(result["rows"])]
+    return [*lines, common.consistent(result["rows"])]
 
 
 def _best(result: Result, average: Mapping[str, Any]) -> str:
@@ -283,7 +285,7 @@ def _best(result: Result, average: Mapping[str, Any]) -> str:
         alike = (_kind(pair["model"]), pair["alpha"]) == (average["model"], average["alpha"])
         if alike and pair["method"] in rivals.names():
             graph = pair["dataset"]
-            best[graph] = max(best.get(graph, pair), pair, key=lambda one: one["ratio_of_means"])
+            best[graph] = max(best.get(graph, pair), pair, key=lambda each: each["ratio_of_means"])
     return "; ".join(
         f"{common.display(graph)} {_ratio(pair)} of {pair['method']}"
         for graph, pair in best.items()
@@ -291,7 +293,7 @@ def _best(result: Result, average: Mapping[str, Any]) -> str:
 
 
 def _balance(result: Result, alpha: float) -> str:
-    """Who pays for small sets: means over the graphs, with the classifiers that read links."""
+    """Coverage of the worst groups: means over the graphs, with the classifiers that read links."""
     parts = []
     for method in ("APS", BASE, POOLED, "Pooled on APS", "retrained APPNP, SNAPS"):
         mine = [

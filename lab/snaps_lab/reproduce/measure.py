@@ -1,4 +1,4 @@
-"""Size and balance of a method's sets over many splits: who pays for small sets?
+"""Size and balance of a method's sets over many splits: which groups pay for small sets?
 
 `snaps.evaluate_splits` counts sizes and hits; here every split's sets are made, so that classes,
 unsure nodes, isolated nodes and single set sizes can be counted as well.
@@ -46,11 +46,11 @@ def measure(
     levels = [check_alpha(alpha) for alpha in alphas]
     out = {}
     for fitted, rest, spend, level in fit_levels(method_of(method), inputs, roles, plan, levels):
-        places = inputs.positions(rest.keys)
-        scores = inputs.score(fitted, places)
+        positions = inputs.positions(rest.keys)
+        scores = inputs.score(fitted, positions)
         groups = {
-            "unsure": _unsure(confidence[places]),
-            "isolated": np.diff(inputs.graph.adjacency.indptr)[places] == 0,
+            "unsure": _unsure(confidence[positions]),
+            "isolated": np.diff(inputs.graph.adjacency.indptr)[positions] == 0,
         }
         splits = draw_splits(plan.seed, rest.keys, spend, plan.n_splits)
         cell = _over_splits(scores, rest, splits, float(level), groups)
@@ -75,7 +75,7 @@ def _over_splits(
     groups: Mapping[str, np.ndarray],
 ) -> Cell:
     num_classes = scores.shape[1]
-    each: list[dict[str, float]] = []
+    trials: list[dict[str, float]] = []
     classes, sizes = np.zeros((2, num_classes)), np.zeros((2, num_classes + 1))
     members = {name: np.zeros(2) for name in groups}
     for calib in splits:
@@ -86,7 +86,7 @@ def _over_splits(
         mask = calibration.contains(scores[test], alpha)
         size, hit = mask.sum(axis=1), mask[np.arange(len(mask)), labels]
         filled = size > 0
-        each.append(
+        trials.append(
             {
                 "coverage": hit.mean(),
                 "size": size.mean(),
@@ -99,7 +99,7 @@ def _over_splits(
         sizes += _counts(size, hit, num_classes + 1)
         for name, inside in groups.items():
             members[name] += [inside[test].sum(), hit[inside[test]].sum()]
-    out: Cell = {key: float(np.mean([one[key] for one in each])) for key in each[0]}
+    out: Cell = {key: float(np.mean([trial[key] for trial in trials])) for key in trials[0]}
     out |= {"n_calib": splits.shape[1], "n_test": len(pool) - splits.shape[1]}
     out["classes"] = [_ratio(*pair) for pair in classes.T]
     out |= {name: _ratio(*pair) for name, pair in members.items()}

@@ -35,13 +35,13 @@ def widest_graph(name: str, setting: Setting) -> sp.csr_array:
     )
 
 
-def places(graph: sp.csr_array) -> np.ndarray:
-    """The place of every entry in its row, from 0."""
+def ranks_in_rows(graph: sp.csr_array) -> np.ndarray:
+    """The rank of every entry in its row, from 0."""
     return np.arange(graph.nnz) - np.repeat(graph.indptr[:-1], np.diff(graph.indptr))
 
 
 def nearest(graph: sp.csr_array, k: int) -> sp.csr_array:
     """The graph of the first k neighbours of every row."""
-    keep = places(graph) < k
+    keep = ranks_in_rows(graph) < k
     indptr = np.concatenate([[0], np.cumsum(np.minimum(np.diff(graph.indptr), k))])
     return sp.csr_array((graph.data[keep], graph.indices[keep], indptr), shape=graph.shape)

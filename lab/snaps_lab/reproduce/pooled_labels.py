@@ -18,7 +18,7 @@ from snaps_lab.reproduce.runner import Setting
 MODEL, ALPHA = "gcn", 0.05
 TUNING, CALIBRATION = (25, 50, 100, 250, 500), (50, 100, 250, 500)
 MOST = 500  # of the one while the other varies
-DIVIDED = ((300, 700), (400, 600), (600, 400), (700, 300))  # of 1,000 labels, beside 500 and 500
+DIVIDED = ((300, 700), (400, 600), (600, 400), (700, 300))  # of 1,000 labels; also 500 and 500
 METHODS = {
     "SNAPS, 1/3": "SNAPS, thirds",
     "SNAPS, minimum": "SNAPS, minimum",
@@ -40,11 +40,11 @@ def _cell(dataset: str, draw: int, n_tune: int, n_calib: int, setting: Setting) 
         out = {}
         for name, known in METHODS.items():
             method = all_methods(ALPHA, seed=seed)[known]
-            # Fixed weights leave the tuning nodes unused: the same labels calibrate all.
+            # Fixed weights leave the tuning nodes unused; calibration nodes are the same for all.
             share = n_tune if method_of(method).scorer.needs_tuning else 0
             plan = Plan(share + n_calib, setting.splits, seed, share)
-            (found,) = split_method(method_of(method), inputs, roles, plan, [check_alpha(ALPHA)])
-            out[name] = means(found)
+            (result,) = split_method(method_of(method), inputs, roles, plan, [check_alpha(ALPHA)])
+            out[name] = means(result)
         return out
 
     mark = runner.mark(dataset, setting, MODEL, draw)
@@ -129,26 +129,26 @@ def layout(result: Result) -> tuple[list[str], Cells]:
 
 
 def remarks(result: Result) -> list[str]:
-    """What the last column says, and whether coverage is lawful."""
+    """What the last column says, and whether coverage is as expected."""
     return [
         "'SNAPS, minimum' takes the weights with the smallest sets on the tuning nodes, as in the "
         "paper; 'SNAPS' is the default, the mean of the minima of resamples, leaning to 1/3",
         "'to 1/3': size against SNAPS with lam = mu = 1/3 on the same calibration nodes, averaged "
         "over the graphs",
         *_over_calibration(result["averages"]),
-        common.lawful(result["rows"]),
+        common.consistent(result["rows"]),
     ]
 
 
 def _over_calibration(averages: list[dict[str, Any]]) -> list[str]:
     """What more calibration nodes bring each method."""
-    told = []
+    changes = []
     for method in METHODS:
         few, *_, many = _panel(averages, "calibration", method)
         change = many["size"] / few["size"] - 1
-        told.append(f"{method} {few['size']:.3f} to {many['size']:.3f} ({change:+.0%})")
+        changes.append(f"{method} {few['size']:.3f} to {many['size']:.3f} ({change:+.0%})")
     spent = f"{CALIBRATION[0]} to {CALIBRATION[-1]} calibration nodes"
-    return [f"Mean size over the graphs from {spent}: {'; '.join(told)}"]
+    return [f"Mean size over the graphs from {spent}: {'; '.join(changes)}"]
 
 
 def draw(result: Result) -> Any:
@@ -156,9 +156,9 @@ def draw(result: Result) -> Any:
     figure, axes = drawing.panels(1, 3, 4.2, 3.4)
     keys = {"tuning": "n_tune", "calibration": "n_calib", "both": "n_tune"}
     across = {
-        "tuning": f"tuning nodes, and {MOST} that calibrate",
-        "calibration": f"calibration nodes, and {MOST} that tune",
-        "both": f"tuning nodes of {2 * MOST} labels; the others calibrate",
+        "tuning": f"tuning nodes, with {MOST} calibration nodes",
+        "calibration": f"calibration nodes, with {MOST} tuning nodes",
+        "both": f"tuning nodes of {2 * MOST} labels, the others for calibration",
     }
     for panel in axes[0][1:]:
         panel.sharey(axes[0][0])
@@ -184,7 +184,7 @@ def _panel(averages: list[dict[str, Any]], varied: str, method: str) -> list[dic
     """The averages of one curve, in order; halves belong to the shares of all labels, too."""
     mine = [row for row in averages if row["method"] == method]
     halves = [row for row in mine if row["n_tune"] == row["n_calib"] == MOST][:1]
-    some = [row for row in mine if row["varied"] == varied]
+    curve = [row for row in mine if row["varied"] == varied]
     if varied == "both":
-        some = sorted([*some, *halves], key=lambda row: row["n_tune"])
-    return some
+        curve = sorted([*curve, *halves], key=lambda row: row["n_tune"])
+    return curve

@@ -41,8 +41,8 @@ def _cell(dataset: str, draw: int, setting: Setting) -> dict[str, Any]:
         for name, parts in VARIANTS.items():
             method = Pooled(ALPHA, parts=parts, seed=seed)
             seen = blind if name == UNKNOWN else roles
-            (found,) = split_method(method_of(method), inputs, seen, plan, [check_alpha(ALPHA)])
-            out[name] = means(found)
+            (result,) = split_method(method_of(method), inputs, seen, plan, [check_alpha(ALPHA)])
+            out[name] = means(result)
         return out
 
     depends = (runner.mark(dataset, setting, MODEL, draw), "parts", *runner.settled(setting))
@@ -91,8 +91,8 @@ def layout(result: Result) -> tuple[list[str], Cells]:
 
 
 def remarks(result: Result) -> list[str]:
-    """Whether coverage is lawful."""
+    """Whether coverage is as expected."""
     return [
         "Sizes over all sets; change against all parts, averaged over the graphs",
-        common.lawful(result["rows"]),
+        common.consistent(result["rows"]),
     ]

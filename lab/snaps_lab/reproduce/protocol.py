@@ -120,7 +120,7 @@ def evaluate_draw(
     ----------
     as_authors : bool
         Tune on as many nodes as there are training nodes, at most 500, instead of on half of the
-        budget, and follow the authors in all that `authors` tells of.
+        budget, and follow the authors in all that `authors` describes.
     """
     methods = {name: factory(alpha, seed) for name, factory in SUITES[suite].items()}
     return evaluate_methods(
@@ -150,7 +150,7 @@ def evaluate_methods(
     seed: int,
     as_authors: bool,
 ) -> dict[str, dict[str, float]]:
-    """Means over the splits, for each method; `spend` labels tune and calibrate it.
+    """Means over the splits, for each method; `spend` labels are for tuning and calibration.
 
     Weights are tuned as in the paper: those with the smallest sets.
     """
@@ -158,18 +158,18 @@ def evaluate_methods(
     if as_authors:
         theirs = authors.as_authors
         plain = {name: theirs(each, dataset.graph, similarity) for name, each in plain.items()}
-    found = evaluate_splits(
+    results = evaluate_splits(
         plain, dataset.graph, logits, dataset.labels, nodes.pool, spend, splits, seed, similarity,
         n_tune=tuning_part(nodes, spend, as_authors), logits=True,
     )  # fmt: skip
     out = {}
-    for name, result in found.items():
+    for name, result in results.items():
         out[name] = {key: float(np.mean(result[key])) for key in AVERAGED}
         out[name] |= {key: int(result[key][0]) for key in ("n_calib", "n_test")}
     return out
 
 
 def tuning_part(nodes: Draw, spend: int, as_authors: bool) -> int:
-    """How many of the labels to spend tune: half of them, too, where theirs would take them all."""
+    """How many labels are for tuning: half of them, too, where theirs would take them all."""
     theirs = min(len(nodes.train), MOST_AUTHORS_TUNING_NODES)
     return theirs if as_authors and theirs < spend else spend // 2

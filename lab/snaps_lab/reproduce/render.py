@@ -41,7 +41,7 @@ def remarks(result: dict[str, Any]) -> list[str]:
         chosen = CHOSEN.get(name, "")
         out += [f"{display(name)}: {note}{chosen * ('surrogate' in note)}" for note in notes]
     if result["skipped"]:
-        out.append("Not at hand: " + ", ".join(display(name) for name in result["skipped"]))
+        out.append("Not available: " + ", ".join(display(name) for name in result["skipped"]))
     module = catalogue.find(result["table"])
     return out + (module.remarks(result) if hasattr(module, "remarks") else [])
 
@@ -206,31 +206,31 @@ def _read(folder: Path, name: str, kind: str) -> dict[str, Any] | None:
 
 
 def _summary(results: list[dict[str, Any]]) -> str:
-    """The tables of the page, how many of their cells are lawful, and how many near the paper's."""
+    """The tables of the page, how many cells have the expected coverage, how many are near."""
     header = [
-        "table", "cells", "coverage inside the law", f"within {distances.NEAR} of the paper",
+        "table", "cells", "coverage as expected", f"within {distances.NEAR} of the paper",
         "as the authors",
     ]  # fmt: skip
     lines = ["## All tables", ""]
-    there = {row["dataset"] for result in results for row in distances.published(result)}
-    odd = dict.fromkeys(name for result in results for name in result["notes"] if name in there)
+    in_paper = {row["dataset"] for result in results for row in distances.published(result)}
+    odd = dict.fromkeys(name for result in results for name in result["notes"] if name in in_paper)
     if odd:
         names = " and ".join(map(display, odd))
-        told = (
+        note = (
             f"The last two columns leave out {names}, which is unlike the paper's: see its notes."
         )
-        lines += [told, ""]
+        lines += [note, ""]
     lines += [_pipe(header), _pipe(["---"] * len(header))]
     for result in results:
         heading, theirs = _heading(result), result.get("theirs", {"rows": []})
-        near = [_near(each, result["notes"]) for each in (result, theirs)]
+        near_paper = [_near(each, result["notes"]) for each in (result, theirs)]
         link = f"[{heading}](#{anchor(heading)})"
-        lines.append(_pipe([link, str(len(result["rows"])), _lawful(result), *near]))
+        lines.append(_pipe([link, str(len(result["rows"])), _consistent(result), *near_paper]))
     return "\n".join([*lines, ""])
 
 
-def _lawful(result: dict[str, Any]) -> str:
-    """How many cells have a lawful coverage; figure 3 keeps coverages apart from its scores."""
+def _consistent(result: dict[str, Any]) -> str:
+    """How many cells have the expected coverage; figure 3 keeps coverages apart from its scores."""
     rows = result["rows"]
     if not any("inside_law" in row for row in rows):
         rows = result["summary"] if isinstance(result.get("summary"), list) else []

@@ -1,4 +1,4 @@
-"""Strong rivals with the same labels: a classifier trained again on all that `Pooled` sees.
+"""Strong rivals with the same labels: a classifier trained again on all labels given to `Pooled`.
 
 Training, validation and tuning nodes train it, but for a seventh that decides when to stop; its
 sets then come from THR, from SNAPS on THR, or from THR after correct and smooth (Huang et al.,
@@ -43,7 +43,7 @@ def _cell_name(dataset: str, model: str, draw: int, setting: Setting) -> str:
 
 
 def _labelled(dataset: str, draw: int, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
-    """Every node whose label `Pooled` sees: those that train, those that decide when to stop."""
+    """Every node whose label `Pooled` gets: training nodes, and those that decide when to stop."""
     data = runner.dataset(dataset, setting)
     nodes = draw_nodes(data, setting.seed, draw)
     pool = Roles.read(data.graph, data.num_classes, data.labels, nodes.pool, name="pool").calib
@@ -98,10 +98,10 @@ def rival_cell(
         shorter = Plan(plan.budget - plan.n_tune, plan.n_splits, plan.seed)
         method = methods([known], alphas[0], seed=plan.seed)[known]
         cells: dict[str, Cell] = measure(method, inputs, rest, shorter, alphas, confidence)
-        places = inputs.positions(rest.calib.keys)
-        accuracy = float((inputs.probs[places].argmax(axis=1) == rest.calib.labels).mean())
-        for one in cells.values():
-            one["accuracy"] = accuracy
+        positions = inputs.positions(rest.calib.keys)
+        accuracy = float((inputs.probs[positions].argmax(axis=1) == rest.calib.labels).mean())
+        for cell in cells.values():
+            cell["accuracy"] = accuracy
         out[f"retrained {model.upper()}, {variant}"] = cells
     return out
 
@@ -166,6 +166,6 @@ def choose_smoothing(
         own = table[np.arange(len(stopping)), labels[stopping]]
         return float((table.argmax(axis=1) == labels[stopping]).mean()), float(np.log(own).mean())
 
-    choices = ((one, two) for one in PULLS for two in PULLS if one or two)
+    choices = ((c, s) for c in PULLS for s in PULLS if c or s)  # to correct, and to smooth
     best = max(choices, key=merit)
     return correct_and_smooth(graph, probs, labels, np.concatenate([training, stopping]), *best)

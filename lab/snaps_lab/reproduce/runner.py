@@ -24,7 +24,7 @@ from snaps_lab.reproduce.graphs import load_graph
 from snaps_lab.reproduce.protocol import draw_nodes, evaluate_draw
 from snaps_lab.reproduce.store import Store, fingerprint
 
-# Parts of fingerprints: raise one when a change of code changes what such cells hold.
+# Parts of fingerprints: raise one when a change of code changes what these cells hold.
 TRAINED = 1  # logits, and similarity graphs
 VERSION = 2  # all else
 K = 20
@@ -181,14 +181,14 @@ def train_missing(
         for name, draw in wanted
         if not setting.store.has_arrays("logits", _logits_name(name, model, draw, setting))
     ]
-    tell = advance or (lambda count: None)
-    tell(len(wanted) - len(missing))
+    advance = advance or (lambda count: None)
+    advance(len(wanted) - len(missing))
     small = [(name, model, draw) for name, draw in missing if name not in LARGE]
-    in_processes(_train_cell, small, setting, tell)
+    in_processes(_train_cell, small, setting, advance)
     for name, draw in missing:
         if name in LARGE:
             _train_cell(name, model, draw, setting)
-            tell(1)
+            advance(1)
 
 
 def _end_with_parent(parent: int) -> None:
@@ -206,7 +206,7 @@ def in_processes(
     work: Callable[..., Any],
     pieces: Sequence[tuple[Any, ...]],
     setting: Setting,
-    tell: Advance,
+    advance: Advance,
 ) -> None:
     """Call `work(*piece, setting)` for each piece, a process a core; a single one here.
 
@@ -215,17 +215,17 @@ def in_processes(
     if len(pieces) <= 1:
         for piece in pieces:
             work(*piece, setting)
-            tell(1)
+            advance(1)
         return
     workers = min(setting.jobs, len(pieces))
     context, parent, others = get_context("spawn"), (os.getpid(),), active_children()
     pool = ProcessPoolExecutor(workers, context, _end_with_parent, parent)
     try:
-        with _uninterrupted():  # as workers then are for good: who ends them is their parent
+        with _uninterrupted():  # as workers then are for good: only their parent ends them
             pending = [pool.submit(work, *piece, setting) for piece in pieces]
         for done in as_completed(pending):
             done.result()
-            tell(1)
+            advance(1)
         pool.shutdown()
     except BaseException:
         # Nothing is lost but what was under way: finished pieces are on disk.
@@ -239,7 +239,7 @@ def in_processes(
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Within the block Ctrl-C waits; processes that are begun there never hear of it."""
+    """Within the block Ctrl-C waits; processes that are begun in it never receive it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -329,13 +329,13 @@ def _warm_up() -> None:
     from snaps_lab.reproduce.protocol import Draw
 
     data = make_graph(400, 2, seed=0)
-    near = similarity_graph(data.graph.features, 5, ids=data.graph.keys)
+    similar = similarity_graph(data.graph.features, 5, ids=data.graph.keys)
     similarity_graph(data.graph.features.toarray(), 5, ids=data.graph.keys)
     nodes = np.arange(400)
     draw = Draw(nodes[:40], nodes[40:80], nodes[80:])
     logits = np.random.default_rng(0).normal(size=(400, 2)).astype(np.float32)
     evaluate_draw(
-        data, logits, draw, near, suite="main", alpha=0.1, splits=2, seed=0, as_authors=False
+        data, logits, draw, similar, suite="main", alpha=0.1, splits=2, seed=0, as_authors=False
     )
 
 
@@ -347,7 +347,7 @@ def evaluated(
 
     def make() -> dict[str, Any]:
         model_run = trained(name, model, draw, setting)
-        near, _ = similarity(name, setting)
+        similar, _ = similarity(name, setting)
         data = dataset(name, setting)
         _warm_up()
         began = time.process_time()
@@ -355,7 +355,7 @@ def evaluated(
             data,
             model_run.logits,
             draw_nodes(data, setting.seed, draw),
-            near,
+            similar,
             suite=suite,
             alpha=alpha,
             splits=setting.splits,
@@ -368,7 +368,7 @@ def evaluated(
 
 
 def mark(name: str, setting: Setting, model: str | None = None, draw: int = 0) -> str:
-    """What a dataset, or a model trained on it, is told apart by."""
+    """The fingerprint of a dataset, or of a model trained on it."""
     if model is None:
         return _dataset(name, setting.data_dir)[1]
     return _logits_name(name, model, draw, setting)

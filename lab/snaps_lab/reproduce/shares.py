@@ -1,8 +1,9 @@
 """Tuning nodes with as many of each class: is it worth putting the shares of the classes right?
 
 `Pooled` does so where `tune_nodes` are given that a test finds unlike the other nodes. Here the
-validation nodes of each draw, 20 per class, tune; and the same without that correction, and the
-recommended way: validation nodes are known nodes, and a part of the calibration nodes tunes.
+validation nodes of each draw, 20 per class, are tuning nodes; and the same without that correction,
+and the recommended way: validation nodes are known nodes, a part of the calibration nodes is for
+tuning.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def _draw(dataset: str, draw: int, setting: Setting) -> dict[str, Any]:
     out = {}
     for name, given in {PLAIN: drawn, CORRECTED: roles, KNOWN: known}.items():
         method = method_of(Pooled(ALPHAS[0], seed=seed))
-        found = split_method(method, inputs, given, plan, levels)
-        out[name] = {f"{alpha:g}": means(each) for alpha, each in zip(ALPHAS, found, strict=True)}
+        results = split_method(method, inputs, given, plan, levels)
+        out[name] = {f"{alpha:g}": means(each) for alpha, each in zip(ALPHAS, results, strict=True)}
     return out
 
 
@@ -103,11 +104,11 @@ def layout(result: Result) -> tuple[list[str], Cells]:
 def remarks(result: Result) -> list[str]:
     """What is compared, and what the correction is worth."""
     return [
-        f"'{PLAIN}' and '{CORRECTED}': the validation nodes of each draw, 20 per class, tune, and "
-        f"all labels of the budget calibrate; '{KNOWN}': they are evidence, and half of the budget "
-        "tunes",
+        f"'{PLAIN}' and '{CORRECTED}': the validation nodes of each draw, 20 per class, are tuning "
+        "nodes, and all labels of the budget are for calibration; "
+        f"'{KNOWN}': they are evidence, and half of the budget is for tuning",
         *(_compared(result, variant) for variant in (CORRECTED, KNOWN)),
-        common.lawful(result["rows"]),
+        common.consistent(result["rows"]),
     ]
 
 
@@ -121,7 +122,7 @@ def _compared(result: Result, variant: str) -> str:
         for alpha in ALPHAS
     }
     spans = [
-        f"{np.mean(some):.3f} at {alpha:g} ({min(some):.3f} to {max(some):.3f})"
-        for alpha, some in ratios.items()
+        f"{np.mean(by_graph):.3f} at {alpha:g} ({min(by_graph):.3f} to {max(by_graph):.3f})"
+        for alpha, by_graph in ratios.items()
     ]
     return f"'{variant}' to '{PLAIN}', mean of ratios over the graphs: {', '.join(spans)}"

@@ -42,7 +42,7 @@ def layout(result: Result) -> tuple[list[str], Cells]:
     for row in result["rows"]:
         keys = ("nodes", "features", "edges", "classes")
         differ = [key for key in keys if row.get(f"paper_{key}", row[key]) != row[key]]
-        told = "" if "paper_nodes" not in row else ", ".join(
+        comparison = "" if "paper_nodes" not in row else ", ".join(
             f"{key}: {row[f'paper_{key}']}" for key in differ
         ) or "yes"  # fmt: skip
         rows.append(
@@ -50,7 +50,7 @@ def layout(result: Result) -> tuple[list[str], Cells]:
                 common.display(row["dataset"]),
                 *(str(row[key]) for key in keys),
                 f"{100 * row['homophily']:.2f}",
-                told,
+                comparison,
             ]
         )
     return header, rows

@@ -1,4 +1,4 @@
-"""The paper's tables: which cells each is made of, and our numbers beside the published ones."""
+"""The paper's tables: which cells each is made of, and our numbers next to the published ones."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _averages(rows: list[dict[str, Any]], odd: Mapping[str, Any]) -> list[dict[s
 
 
 def layout(result: Result) -> tuple[list[str], Cells]:
-    """Header and rows of a table, as text; beside them the same as the authors, if it is there."""
+    """Header and rows of a table, as text, with those made as the authors did, if there are any."""
     theirs = result.get("theirs")
     header = [
         "alpha", "dataset", "method", "coverage", "size", "size, non-empty",
@@ -158,15 +158,15 @@ def layout(result: Result) -> tuple[list[str], Cells]:
     ]  # fmt: skip
     rows = []
     for kind, name in (("rows", _dataset_label), ("averages", _average_label)):
-        beside = {_about(row, theirs): row for row in theirs[kind]} if theirs else None
+        by_key = {_about(row, theirs): row for row in theirs[kind]} if theirs else None
         for row in result[kind]:
-            also = None if beside is None else beside.get(_about(row, result), {})
+            also = None if by_key is None else by_key.get(_about(row, result), {})
             rows.append(_result_row(row, name(row), also))
     return header, rows
 
 
 def _about(row: Mapping[str, Any], result: Result) -> tuple[Any, ...]:
-    """What a row of results, or of averages, is told apart by: level, method and datasets."""
+    """What identifies a row of results, or of averages: level, method and datasets."""
     datasets = {row["dataset"]} if "dataset" in row else {
         each["dataset"]
         for each in result["rows"]
@@ -189,7 +189,7 @@ def _result_row(
 ) -> list[str]:
     paper = row.get("paper_size")
     hit, paper_hit = row["singleton_hit"], row.get("paper_singleton_hit")
-    beside = theirs is not None
+    both = theirs is not None
     return [
         f"{row['alpha']:g}",
         label,
@@ -197,10 +197,10 @@ def _result_row(
         common.with_mark(row),
         common.with_error(row["size"], row.get("size_se")),
         _size(row),
-        *[_size(theirs or {})] * beside,
+        *[_size(theirs or {})] * both,
         "" if paper is None else f"{paper:.2f}",
         _difference(row),
-        *[_difference(theirs or {})] * beside,
+        *[_difference(theirs or {})] * both,
         f"{100 * hit:.2f}",
         "" if paper_hit is None else f"{100 * paper_hit:.2f}",
     ]
@@ -217,7 +217,7 @@ def _difference(row: Mapping[str, Any]) -> str:
 
 
 def remarks(result: Result) -> list[str]:
-    """What the table cost, whether coverage is lawful, and which cells are far from the paper."""
+    """Its cost, whether coverage is as expected, and which cells are far from the paper."""
     spent, odd, theirs = result["cpu_seconds"], result["notes"], result.get("theirs")
     conformal = spent["similarity"] + spent["conformal"]
     made = common.made_with(result["settings"])
@@ -225,7 +225,7 @@ def remarks(result: Result) -> list[str]:
         f"Processor time: training {spent['training']:.0f} s, conformal {conformal:.0f} s "
         f"(similarity graphs {spent['similarity']:.0f} s, methods and splits "
         f"{spent['conformal']:.0f} s): {conformal / max(spent['training'], 1e-9):.1%} of it",
-        common.lawful(result["rows"]),
+        common.consistent(result["rows"]),
     ]
     if TABLES[result["table"]].suite == "thirds":
         out.append(

@@ -1,4 +1,4 @@
-"""Ties at the k-th similar node: who of equally similar nodes is a neighbour, and does it matter?
+"""Ties at the k-th similar node: which of equally similar nodes is a neighbour, does it matter?
 
 On binary features many cosines are equal. The library takes the nodes with the smallest ids; here
 the same sets are made with ties broken by a hash of the id, and with all tied nodes as neighbours
@@ -82,25 +82,25 @@ def find_ties(features: Any, k: int) -> Tied:
     return Tied(graph, np.concatenate(edges), np.concatenate(rooms))
 
 
-def broken(found: Tied, order: np.ndarray) -> sp.csr_array:
+def broken(ties: Tied, order: np.ndarray) -> sp.csr_array:
     """The k most similar nodes, of tied ones those that come first in an order (n,)."""
-    graph, rows = found.graph, _rows_of(found.graph)
-    edge = np.flatnonzero(found.at_edge)
+    graph, rows = ties.graph, _rows_of(ties.graph)
+    edge = np.flatnonzero(ties.at_edge)
     edge = edge[np.lexsort((order[graph.indices[edge]], rows[edge]))]
     counts = np.bincount(rows[edge], minlength=graph.shape[0])
     starts = np.repeat(np.cumsum(counts) - counts, counts)
-    late = edge[np.arange(len(edge)) - starts >= found.room[rows[edge]]]
+    late = edge[np.arange(len(edge)) - starts >= ties.room[rows[edge]]]
     kept = np.ones(graph.nnz, bool)
     kept[late] = False
     return _entries(graph, kept, graph.data)
 
 
-def shared(found: Tied) -> sp.csr_array:
+def shared(ties: Tied) -> sp.csr_array:
     """All tied nodes are neighbours, with equal shares of the places left for them."""
-    rows = _rows_of(found.graph)
-    counts = np.bincount(rows[found.at_edge], minlength=found.graph.shape[0])
-    share = np.where(found.at_edge, (found.room / np.maximum(counts, 1))[rows], 1.0)
-    return _entries(found.graph, np.ones(found.graph.nnz, bool), found.graph.data * share)
+    rows = _rows_of(ties.graph)
+    counts = np.bincount(rows[ties.at_edge], minlength=ties.graph.shape[0])
+    share = np.where(ties.at_edge, (ties.room / np.maximum(counts, 1))[rows], 1.0)
+    return _entries(ties.graph, np.ones(ties.graph.nnz, bool), ties.graph.data * share)
 
 
 def _rows_of(graph: sp.csr_array) -> np.ndarray:
@@ -113,26 +113,26 @@ def _entries(graph: sp.csr_array, kept: np.ndarray, data: np.ndarray) -> sp.csr_
 
 
 @lru_cache(maxsize=1)
-def _found(dataset: str, setting: Setting) -> Tied:
+def _ties(dataset: str, setting: Setting) -> Tied:
     return find_ties(runner.dataset(dataset, setting).graph.features, runner.K)
 
 
 @lru_cache(maxsize=1)
 def _graphs(dataset: str, setting: Setting) -> dict[str, sp.csr_array]:
     """The similarity graph by each rule; a hash has several seeds."""
-    graph, found = runner.dataset(dataset, setting).graph, _found(dataset, setting)
-    out = {BASE: broken(found, graph.keys)}
+    graph, ties = runner.dataset(dataset, setting).graph, _ties(dataset, setting)
+    out = {BASE: broken(ties, graph.keys)}
     for seed in range(HASHES):
-        out[f"{HASHED} {seed}"] = broken(found, hashes(seed, graph.keys, CELL_STREAM))
-    return out | {SHARED: shared(found)}
+        out[f"{HASHED} {seed}"] = broken(ties, hashes(seed, graph.keys, CELL_STREAM))
+    return out | {SHARED: shared(ties)}
 
 
 def tied_share(dataset: str, setting: Setting) -> float:
     """The share of the nodes where not all that tie at the k-th place have room."""
 
     def make() -> float:
-        found = _found(dataset, setting)
-        return len(np.unique(_rows_of(found.graph)[found.at_edge])) / found.graph.shape[0]
+        ties = _ties(dataset, setting)
+        return len(np.unique(_rows_of(ties.graph)[ties.at_edge])) / ties.graph.shape[0]
 
     depends = (runner.data_mark(dataset, setting), runner.K, "ties")
     share: float = runner.kept(f"{dataset}-tied", depends, setting, make)
@@ -145,8 +145,8 @@ def _cell(dataset: str, draw: int, setting: Setting) -> dict[str, Any]:
     def make() -> dict[str, Any]:
         logits = runner.trained(dataset, MODEL, draw, setting).logits
         views = {
-            rule: seen(dataset, draw, logits, setting, near)
-            for rule, near in _graphs(dataset, setting).items()
+            rule: seen(dataset, draw, logits, setting, similar)
+            for rule, similar in _graphs(dataset, setting).items()
         }
         plan = spending_plan(dataset, draw, len(views[BASE][1].calib), setting)
         tried = methods(METHODS, ALPHAS[0], seed=plan.seed)
@@ -179,9 +179,9 @@ def _by_level(
                 size = mask.sum(axis=1)
                 trials.append([hits.mean(), size.mean(), (size == 0).mean(), other.mean()])
             means = np.mean(trials, axis=0).tolist()
-            found = dict(zip(("coverage", "size", "empty", "changed"), means, strict=True))
-            found |= {"n_calib": spend, "n_test": len(pool) - spend}
-            out.setdefault(name, {})[rule] = found
+            measured = dict(zip(("coverage", "size", "empty", "changed"), means, strict=True))
+            measured |= {"n_calib": spend, "n_test": len(pool) - spend}
+            out.setdefault(name, {})[rule] = measured
     return out
 
 
@@ -280,7 +280,7 @@ def remarks(result: Result) -> list[str]:
         f"'to {BASE}': the mean over draws of the ratio of sizes, with its standard error; "
         "'changed': sets with other labels",
         *(_compared(result, rule) for rule in (HASHED, SHARED)),
-        common.lawful(result["rows"]),
+        common.consistent(result["rows"]),
     ]
 
 

@@ -11,8 +11,8 @@ from snaps import SnapsError
 from snaps.datasets.registry import Statistics
 
 
-def complaint(function, *arguments, **options) -> str:
-    """The one line that a call complains with."""
+def error_line(function, *arguments, **options) -> str:
+    """The one line of the error that a call raises."""
     with pytest.raises(SnapsError) as caught:
         function(*arguments, **options)
     assert "\n" not in str(caught.value)

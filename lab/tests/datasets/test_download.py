@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from lab.tests.datasets.common import Small, assert_is, command, complaint
+from lab.tests.datasets.common import Small, assert_is, command, error_line
 from snaps import datasets
 from snaps.datasets.load import sha256
 from snaps_lab import download
@@ -100,7 +100,7 @@ def npz(**arrays) -> bytes:
 
 
 def gnn_benchmark(small: Small) -> bytes:
-    """graph2gauss and gnn-benchmark: two CSR matrices, labels, and pickled names nobody needs."""
+    """graph2gauss and gnn-benchmark: two CSR matrices, labels, and pickled names, not needed."""
     n = len(small.labels)
     weights = np.arange(1, small.edges.shape[1] + 1, dtype=np.float32)
     adjacency = sp.csr_array((weights, tuple(small.edges)), shape=(n, n))
@@ -207,7 +207,7 @@ def test_citation_coauthor_and_amazon(name, upstream, expect, cache):
 
 
 @needs_pyg
-def test_the_record_beside_a_fetched_file(upstream, expect, cache, capsys):
+def test_the_record_next_to_a_fetched_file(upstream, expect, cache, capsys):
     small = Small()
     expect("cora_ml", small.statistics())
     content = gnn_benchmark(small)
@@ -316,7 +316,7 @@ def test_a_broken_connection_is_resumed(ready):
 
 
 @needs_pyg
-def test_a_server_without_ranges_is_asked_anew(ready):
+def test_a_server_without_ranges_is_asked_again(ready):
     ready.ranges = False
     ready.cut("cora_ml.npz", 500)
     datasets.load("cora_ml")
@@ -348,7 +348,7 @@ def test_a_file_that_changed_in_between_is_not_joined(upstream, tmp_path):
 @needs_pyg
 def test_a_connection_that_keeps_breaking(ready, cache):
     ready.cut("cora_ml.npz", *[10] * 5)
-    text = complaint(datasets.load, "cora_ml")
+    text = error_line(datasets.load, "cora_ml")
     assert "cannot fetch 'cora_ml'" in text and "broke after 50 of" in text
     assert list(cache.iterdir()) == []
     # The next try starts cleanly.
@@ -369,7 +369,7 @@ def test_not_found(ready, cache, capsys):
 def test_a_file_cut_short_at_the_server(ready, cache):
     [path] = ready.files
     ready.files[path] = ready.files[path][:-300]
-    text = complaint(datasets.load, "cora_ml")
+    text = error_line(datasets.load, "cora_ml")
     assert "CitationFull cannot read what github.com sent" in text
     assert list(cache.iterdir()) == []
 
@@ -378,7 +378,7 @@ def test_a_file_cut_short_at_the_server(ready, cache):
 def test_a_pickle_from_the_server_is_not_opened(ready, cache):
     [path] = ready.files
     ready.files[path] = npz(adj_data=np.array([{}], dtype=object))
-    text = complaint(datasets.load, "cora_ml")
+    text = error_line(datasets.load, "cora_ml")
     assert "cannot read" in text and "allow_pickle" not in text
     assert list(cache.iterdir()) == []
 
@@ -386,7 +386,7 @@ def test_a_pickle_from_the_server_is_not_opened(ready, cache):
 @needs_ogb
 def test_a_zip_cut_short_at_the_server(upstream, expect, cache):
     upstream.add(OGB + "arxiv.zip", ogb(Small(), "arxiv", "time")[:-100])
-    text = complaint(datasets.load, "ogbn_arxiv")
+    text = error_line(datasets.load, "ogbn_arxiv")
     assert "cannot read what snap.stanford.edu sent" in text and "zip" in text
     assert list(cache.iterdir()) == []
 
@@ -394,7 +394,7 @@ def test_a_zip_cut_short_at_the_server(upstream, expect, cache):
 @needs_pyg
 def test_another_graph_than_the_papers_does_not_enter_the_cache(ready, expect, cache):
     expect("cora_ml", replace(Small().statistics(), nodes=61))
-    text = complaint(datasets.load, "cora_ml")
+    text = error_line(datasets.load, "cora_ml")
     assert "'cora_ml from github.com' is not the graph of the paper's table" in text
     assert "60 nodes instead of 61" in text
     assert list(cache.iterdir()) == []
@@ -412,7 +412,7 @@ def test_no_network(monkeypatch, cache, capsys):
 
 
 def test_a_mirror_that_is_no_address(tmp_path):
-    assert "SNAPS_MIRROR" in complaint(download.download, "http://a/b", tmp_path, "intra/files")
+    assert "SNAPS_MIRROR" in error_line(download.download, "http://a/b", tmp_path, "intra/files")
 
 
 @needs_pyg
@@ -436,7 +436,7 @@ def test_fetch_replaces_a_damaged_copy_and_keeps_a_sound_one(ready, cache, capsy
     assert len(ready.asked) == 1
     sound = path.read_bytes()
     path.write_bytes(sound[:-10] + bytes(10))
-    assert "snaps datasets fetch cora_ml" in complaint(datasets.load, "cora_ml")
+    assert "snaps datasets fetch cora_ml" in error_line(datasets.load, "cora_ml")
     command(capsys, "fetch", "cora_ml")
     assert len(ready.asked) == 2 and path.read_bytes() == sound
 
@@ -453,5 +453,5 @@ def test_the_loaders_own_download_is_put_back(ready):
 def test_without_the_laboratory_one_line_says_so(monkeypatch):
     module = importlib.import_module("snaps.datasets.load")  # the name is the function's
     monkeypatch.setattr(module, "entry_points", lambda group: [])
-    text = complaint(datasets.load, "cora_ml")
+    text = error_line(datasets.load, "cora_ml")
     assert text.startswith("cannot fetch 'cora_ml'") and "pip install -c lab/constraints" in text

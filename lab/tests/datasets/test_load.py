@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import snaps.cli
-from lab.tests.datasets.common import Small, assert_is, command, complaint, put
+from lab.tests.datasets.common import Small, assert_is, command, error_line, put
 from snaps import datasets
 from snaps.datasets.dataset import statistics
 from snaps.datasets.load import cache_dir, sha256
@@ -45,13 +45,13 @@ def test_spellings(spelling, name):
     "wrong, near", [("cora", "cora_ml"), ("citeseeer", "citeseer"), ("amazon_foto", "amazon_photo")]
 )
 def test_an_unknown_name_gets_the_nearest(wrong, near):
-    text = complaint(datasets.load, wrong)
+    text = error_line(datasets.load, wrong)
     assert f"there is no dataset '{wrong}'" in text and f"'{near}'" in text
 
 
 def test_a_name_far_from_all_gets_the_list():
-    assert ", ".join(DATASETS) in complaint(datasets.load, "zzz")
-    assert "'name' must be" in complaint(datasets.load, 3)
+    assert ", ".join(DATASETS) in error_line(datasets.load, "zzz")
+    assert "'name' must be" in error_line(datasets.load, 3)
 
 
 def test_the_paper_has_twelve():
@@ -134,13 +134,13 @@ def test_cache_folder(monkeypatch, tmp_path):
 
 
 def test_a_data_folder_that_is_none(monkeypatch, tmp_path):
-    assert "'data_dir' must be a folder" in complaint(datasets.load, "cora_ml", tmp_path / "no")
+    assert "'data_dir' must be a folder" in error_line(datasets.load, "cora_ml", tmp_path / "no")
     monkeypatch.setenv("SNAPS_DATA", str(tmp_path / "no"))
-    assert "'SNAPS_DATA' must be a folder" in complaint(datasets.load, "cora_ml")
+    assert "'SNAPS_DATA' must be a folder" in error_line(datasets.load, "cora_ml")
 
 
 def test_without_download_the_message_says_what_to_put_where(cache, tmp_path):
-    text = complaint(datasets.load, "cora_ml", tmp_path, download=False)
+    text = error_line(datasets.load, "cora_ml", tmp_path, download=False)
     for part in (str(tmp_path), str(cache), "cora_ml.npz", "SNAPS_DATA", "snaps datasets fetch"):
         assert part in text
 
@@ -159,7 +159,7 @@ def copied(data_dir, tmp_path):
 
 def test_a_truncated_file(copied, capsys):
     copied.write_bytes(copied.read_bytes()[:5000])
-    text = complaint(datasets.load, "citeseer", copied.parent)
+    text = error_line(datasets.load, "citeseer", copied.parent)
     assert str(copied) in text and "damaged" in text
     code, out, err = command(capsys, "verify", "citeseer", "--data-dir", str(copied.parent))
     assert code == 2 and "damaged" in out
@@ -172,7 +172,7 @@ def test_a_wrong_checksum(copied):
     arrays = dict(np.load(copied))
     arrays["y"] = arrays["y"][::-1].copy()
     np.savez_compressed(copied, **arrays)
-    text = complaint(datasets.load, "citeseer", copied.parent)
+    text = error_line(datasets.load, "citeseer", copied.parent)
     assert str(copied) in text and "wrong checksum" in text and "data manifest" in text
     assert "fetch" not in text.split(";")[-1]  # nothing fetched helps while this file is here
     [verdict] = datasets.verify(["citeseer"], copied.parent)
@@ -182,21 +182,21 @@ def test_a_wrong_checksum(copied):
 def test_a_record_decides_over_the_manifest(copied):
     arrays = dict(np.load(copied))
     np.savez(copied, **arrays)
-    assert "wrong checksum" in complaint(datasets.load, "citeseer", copied.parent)
+    assert "wrong checksum" in error_line(datasets.load, "citeseer", copied.parent)
     record = copied.with_suffix(".json")
     record.write_text(json.dumps({"sha256": sha256(copied)}))
     assert datasets.load("citeseer", copied.parent).graph.num_nodes == 4230
     record.write_text("{")
-    assert "must be a JSON record" in complaint(datasets.load, "citeseer", copied.parent)
+    assert "must be a JSON record" in error_line(datasets.load, "citeseer", copied.parent)
 
 
 def test_labels_that_moved_are_noticed(copied, expect):
-    """Counts alone would not tell; homophily does."""
+    """Counts alone would not show it; homophily does."""
     expect("citeseer", DATASETS["citeseer"].statistics)
     arrays = dict(np.load(copied))
     arrays["y"] = np.random.default_rng(0).permutation(arrays["y"])
     np.savez_compressed(copied, **arrays)
-    assert "homophily" in complaint(datasets.load, "citeseer", copied.parent)
+    assert "homophily" in error_line(datasets.load, "citeseer", copied.parent)
 
 
 @pytest.mark.parametrize("field", ["nodes", "features", "edges", "classes"])
@@ -206,7 +206,7 @@ def test_statistics_that_differ_are_an_error(field, cache, expect):
     actual = getattr(due, field)
     expect("amazon_photo", replace(due, **{field: actual + 1}))
     put(cache, "amazon_photo", small.manifest())
-    text = complaint(datasets.load, "amazon_photo")
+    text = error_line(datasets.load, "amazon_photo")
     assert f"{actual} {field} instead of {actual + 1}" in text and "paper's table" in text
     assert "snaps datasets fetch amazon_photo" in text
 
@@ -239,7 +239,7 @@ def test_a_file_in_another_layout(change, part, cache, expect):
     expect("amazon_photo", small.statistics())
     arrays = {k: v for k, v in (small.manifest() | change).items() if v is not None}
     path = put(cache, "amazon_photo", arrays)
-    text = complaint(datasets.load, "amazon_photo")
+    text = error_line(datasets.load, "amazon_photo")
     assert part in text and str(path) in text
 
 
@@ -247,13 +247,13 @@ def test_directed_graphs_need_their_directed_edges(cache, expect):
     small = Small()
     expect("chameleon", small.statistics())
     put(cache, "chameleon", small.manifest())
-    assert "edge_index_directed" in complaint(datasets.load, "chameleon")
+    assert "edge_index_directed" in error_line(datasets.load, "chameleon")
 
 
 def test_no_permission_in_the_cache(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SNAPS_CACHE", str(tmp_path / "file" / "below"))
-    text = complaint(datasets.fetch, "cora_ml")
+    text = error_line(datasets.fetch, "cora_ml")
     assert "cannot write to the cache" in text and "SNAPS_CACHE" in text
 
 

@@ -21,7 +21,7 @@ from tests.helpers import transcription as t
 torch = pytest.importorskip("torch")
 
 
-def complaint(function, *arguments, **options):
+def error_line(function, *arguments, **options):
     with pytest.raises(snaps.SnapsError) as raised:
         function(*arguments, **options)
     return str(raised.value)
@@ -70,33 +70,33 @@ def test_extract_reads_results_with_an_attribute_logits(net, digits):
     assert np.array_equal(plain.logits, wrapped.logits)
 
 
-def test_extract_complains(net, digits):
+def test_extract_refuses(net, digits):
     few = [table[:20] for table in digits]
-    assert complaint(extract, len, []) == (
+    assert error_line(extract, len, []) == (
         "'model' must be a torch.nn.Module, got builtin_function_or_method"
     )
-    assert complaint(extract, torch.nn.ReLU(), []) == (
+    assert error_line(extract, torch.nn.ReLU(), []) == (
         "'layer' must be given for a model without a linear layer, got None"
     )
-    assert complaint(extract, net, [], layer="tail") == (
+    assert error_line(extract, net, [], layer="tail") == (
         "'layer' must be one of the model's ['body', 'body.0', 'body.1', 'dropout', 'head'], "
         "got 'tail'"
     )
-    assert complaint(extract, net, []) == "'loader' must give at least one batch, got none"
-    assert complaint(extract, net, [few[0]]) == (
+    assert error_line(extract, net, []) == "'loader' must give at least one batch, got none"
+    assert error_line(extract, net, [few[0]]) == (
         "'loader' must give pairs (inputs, labels) of tensors, got Tensor"
     )
-    assert complaint(extract, net, 3) == (
+    assert error_line(extract, net, 3) == (
         "'loader' must give pairs (inputs, labels) of tensors, got int"
     )
-    assert complaint(extract, net, [few], device="abacus") == (
+    assert error_line(extract, net, [few], device="abacus") == (
         "'device' must be one that torch finds, such as 'cpu', got 'abacus'"
     )
-    assert complaint(extract, net, [(few[0], few[1][:19])]) == (
+    assert error_line(extract, net, [(few[0], few[1][:19])]) == (
         "'labels' must have shape (20,), got (19,)"
     )
     twice = torch.nn.Sequential(shared := torch.nn.Linear(64, 64), shared)
-    assert complaint(extract, twice, [few]) == "'layer' must run once a batch, got 2 times"
+    assert error_line(extract, twice, [few]) == "'layer' must run once a batch, got 2 times"
     assert not shared._forward_pre_hooks
 
 
@@ -123,23 +123,23 @@ def test_temperature_has_the_least_loss_and_ignores_shifts(outputs):
     assert images.temperature(shifted, outputs.labels) == pytest.approx(best, rel=1e-4)
 
 
-def test_temperature_complains():
+def test_temperature_refuses():
     logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    assert complaint(images.temperature, logits, [0, 1]) == (
+    assert error_line(images.temperature, logits, [0, 1]) == (
         "'labels' must have shape (3,), got (2,)"
     )
-    assert complaint(images.temperature, logits, [0, 1, -1]) == (
+    assert error_line(images.temperature, logits, [0, 1, -1]) == (
         "'labels' must be labelled, got 1 without a label (first: 2)"
     )
-    assert complaint(images.temperature, logits, [0, 1, 0]) == (
+    assert error_line(images.temperature, logits, [0, 1, 0]) == (
         "'logits' must have a best temperature from 0.01 to 100, got none: "
         "on these 3 items they are too often right"
     )
-    assert complaint(images.temperature, logits, [1, 0, 1]) == (
+    assert error_line(images.temperature, logits, [1, 0, 1]) == (
         "'logits' must have a best temperature from 0.01 to 100, got none: "
         "on these 3 items they are too often no better than chance"
     )
-    assert complaint(images.temperature, logits * np.nan, [0, 1, 0]) == (
+    assert error_line(images.temperature, logits * np.nan, [0, 1, 0]) == (
         "'logits' must be finite, got nan in row 0"
     )
 
@@ -188,16 +188,16 @@ def test_outputs_survive_a_file_in_half_precision(outputs, tmp_path):
 def test_files_of_another_kind_are_refused(changes, message, tmp_path):
     path = tmp_path / "outputs.npz"
     write(path, **changes)
-    assert complaint(images.load, path) == message.format(path)
+    assert error_line(images.load, path) == message.format(path)
 
 
 def test_empty_and_missing_files_are_refused(tmp_path):
     path = tmp_path / "empty.npz"
     path.write_bytes(b"")
-    assert complaint(images.load, path) == (
+    assert error_line(images.load, path) == (
         f"cannot read '{path}': damaged, or not an .npz archive of plain arrays"
     )
-    assert complaint(images.load, tmp_path / "no.npz") == (
+    assert error_line(images.load, tmp_path / "no.npz") == (
         f"cannot read '{tmp_path / 'no.npz'}': No such file or directory"
     )
 
@@ -327,59 +327,62 @@ def test_candidates_by_position_are_the_only_neighbours(small):
 # ---- bad input -----------------------------------------------------------------------------------
 
 
-def test_complaints_of_calibrate(small):
+def test_errors_of_calibrate(small):
     features, probs, labels, *_ = small
     nodes = np.arange(40)
 
-    def told(*arguments, method=None, **options):
-        return complaint((method or EmbeddedSNAPS()).calibrate, *arguments, **options)
+    def message_of(*arguments, method=None, **options):
+        return error_line((method or EmbeddedSNAPS()).calibrate, *arguments, **options)
 
-    assert told(features[:79], probs, labels, nodes) == (
+    assert message_of(features[:79], probs, labels, nodes) == (
         "'probs' must have one row a node (79), got 80 rows"
     )
-    assert told(None, probs, labels, nodes) == "'features' must have a row for each item, got none"
-    assert told(np.where(features > 9, features, np.nan), probs, labels, nodes) == (
+    assert (
+        message_of(None, probs, labels, nodes)
+        == "'features' must have a row for each item, got none"
+    )
+    assert message_of(np.where(features > 9, features, np.nan), probs, labels, nodes) == (
         "'features' must be finite, got nan in row 0"
     )
-    assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(k=80)) == (
+    assert message_of(features, probs, labels, nodes, method=EmbeddedSNAPS(k=80)) == (
         "'k' must be smaller than the number of nodes 80, got 80"
     )
-    assert told(features, probs, labels, nodes, reference=[41, 42]) == (
+    assert message_of(features, probs, labels, nodes, reference=[41, 42]) == (
         "'k' must be at most the number of 'reference' items 2, got 5"
     )
-    assert told(features, probs, labels, nodes, reference=np.arange(30, 60)) == (
+    assert message_of(features, probs, labels, nodes, reference=np.arange(30, 60)) == (
         "'reference' must not share nodes with 'nodes', got 10 in both (first: 30)"
     )
-    assert told(features, probs, labels, nodes, similarity=sp.eye(80), reference=[1]) == (
+    assert message_of(features, probs, labels, nodes, similarity=sp.eye(80), reference=[1]) == (
         "'reference' must not be given with 'similarity', got both"
     )
-    assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(eta=1.5)) == (
+    assert message_of(features, probs, labels, nodes, method=EmbeddedSNAPS(eta=1.5)) == (
         "'eta' must be a number from 0 to 1, got 1.5"
     )
-    assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(eta="half")) == (
+    assert message_of(features, probs, labels, nodes, method=EmbeddedSNAPS(eta="half")) == (
         "'eta' must be a number from 0 to 1, 'tune' or 'minimum', got 'half'"
     )
-    assert told(features, probs, labels, nodes, method=EmbeddedSNAPS(weighting="flat")) == (
+    assert message_of(features, probs, labels, nodes, method=EmbeddedSNAPS(weighting="flat")) == (
         "'weighting' must be 'uniform' or 'cosine', got 'flat'"
     )
 
 
-def test_complaints_of_join(small):
+def test_errors_of_join(small):
     features, probs, labels, *_ = small
     join = images.join
-    assert complaint(join, features, probs, labels, features[:, :3], probs) == (
+    assert error_line(join, features, probs, labels, features[:, :3], probs) == (
         "'reference_features' must have as many columns as 'features' (32), got 3"
     )
-    assert complaint(join, features, probs, labels, features, probs[:, :3]) == (
+    assert error_line(join, features, probs, labels, features, probs[:, :3]) == (
         "'reference_probs' must have as many columns as 'probs' (10), got 3"
     )
-    assert complaint(join, features, probs, labels, features[:9], probs[:8]) == (
+    assert error_line(join, features, probs, labels, features[:9], probs[:8]) == (
         "'reference_probs' must have one row an item (9), got 8 rows"
     )
-    assert complaint(join, features, probs[:9], labels, features, probs) == (
+    assert error_line(join, features, probs[:9], labels, features, probs) == (
         "'probs' must have one row an item (80), got 9 rows"
     )
-    assert complaint(join, features, probs, labels, features[0], probs) == (
+    assert error_line(join, features, probs, labels, features[0], probs) == (
         "'reference_features' must have two dimensions, got shape (32,)"
     )
 
@@ -390,7 +393,7 @@ ITEMS = np.arange(200, 500)  # of the digits that did not train
 FEW, ALPHA = 15, 0.4
 
 
-@pytest.mark.parametrize("kind", ["everyone", "reference"])
+@pytest.mark.parametrize("kind", ["all", "reference"])
 def test_coverage_follows_its_law(outputs, kind):
     """A temperature and a reference set from items of their own change nothing."""
     scale = images.temperature(outputs.logits[:200], outputs.labels[:200])

@@ -30,13 +30,13 @@ def reproduce(folder, *options):
 @pytest.mark.parametrize(
     "name", ["cifar10_resnet20", "cifar10_resnet56", "tinyimagenet_val_efficientnet_lite0"]
 )
-def test_sets_are_smaller_than_those_of_aps_and_lawful(name, data_dir, tmp_path):
+def test_sets_are_smaller_than_those_of_aps_and_cover(name, data_dir, tmp_path):
     result = reproduce(tmp_path, "--data-dir", data_dir, "--datasets", name, "--models", 1)
     assert len(result["rows"]) == 12
     for alpha in (0.05, 0.1):
         rows = {row["method"]: row for row in result["rows"] if row["alpha"] == alpha}
         assert list(rows) == [
-            "APS", "SNAPS", "SNAPS, paper's pool", "THR", "Pooled, first edition", "Pooled",
+            "APS", "SNAPS", "SNAPS, paper's pool", "THR", "Pooled without regression", "Pooled",
         ]  # fmt: skip
         assert rows["SNAPS"]["size"] < rows["APS"]["size"]
         assert rows["Pooled"]["size"] < 1.01 * rows["THR"]["size"]
@@ -57,7 +57,7 @@ def file(tmp_path):
     return path
 
 
-def test_a_file_of_the_users_own_beside_the_papers_numbers(file, tmp_path, capsys):
+def test_a_file_of_the_users_own_next_to_the_papers_numbers(file, tmp_path, capsys):
     result = reproduce(tmp_path, "--file", file, "--models", 2)
     sizes = [row["paper_size"] for row in result["rows"] if "paper_size" in row]
     assert sizes == [22.9, 9.83, 9.83, 10.82, 3.62, 3.62]
@@ -99,33 +99,33 @@ def test_missing_files_are_named(tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_complaints_of_the_command(file, tmp_path, capsys):
-    def told(*arguments):
+def test_errors_of_the_command(file, tmp_path, capsys):
+    def error_of(*arguments):
         assert run("reproduce", *arguments, "--runs", tmp_path / "runs", "--out", tmp_path) == 2
         return capsys.readouterr().err
 
-    assert told("table1", "--file", file) == (
+    assert error_of("table1", "--file", file) == (
         "snaps: error: '--file' must go with the table 'images', got 'table1'\n"
     )
     known = ", ".join(NAMES)
-    assert told("images", "--datasets", "cifar") == (
+    assert error_of("images", "--datasets", "cifar") == (
         f"snaps: error: '--datasets' must be among {known}, got 'cifar'\n"
     )
-    assert told("images", "--file", tmp_path / "no.npz") == (
+    assert error_of("images", "--file", tmp_path / "no.npz") == (
         f"snaps: error: cannot read '{tmp_path / 'no.npz'}': No such file or directory\n"
     )
     assert re.fullmatch(
         r"snaps: error: '--file' must not repeat a name, got \[.*\]\n",
-        told("images", "--file", file, "--file", file),
+        error_of("images", "--file", file, "--file", file),
     )
     write(tmp_path / "few.npz")
-    assert told("images", "--file", tmp_path / "few.npz") == (
+    assert error_of("images", "--file", tmp_path / "few.npz") == (
         f"snaps: error: cannot use '{tmp_path / 'few.npz'}': "
         "it must hold at least 100 items, got 4\n"
     )
     unknown = {"logits": np.eye(200), "features": np.eye(200), "labels": np.full(200, -1)}
     write(tmp_path / "unknown.npz", **unknown)
-    assert told("images", "--file", tmp_path / "unknown.npz") == (
+    assert error_of("images", "--file", tmp_path / "unknown.npz") == (
         f"snaps: error: cannot use '{tmp_path / 'unknown.npz'}': "
         "'labels' must be labelled, got 200 without a label (first: 0)\n"
     )

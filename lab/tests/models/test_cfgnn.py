@@ -74,7 +74,7 @@ def test_inefficiency_is_the_formula(alpha, temperature, target):
     assert ours.item() == pytest.approx(theirs, rel=1e-9)
 
 
-def test_quantile_lies_between_the_ranks_beside_it():
+def test_quantile_lies_between_the_ranks_next_to_it():
     scores = torch.arange(1.0, 100.0, dtype=torch.float64)
     assert soft_quantile(scores, 0.1).item() == pytest.approx(90)
     assert soft_quantile(scores, 0.105).item() == pytest.approx(89.5)
@@ -236,7 +236,7 @@ def test_corrected_probabilities_go_into_any_method(data, probs):
         assert common.against_law(coverage, int(n), int(m), 0.1, 200)["inside_law"]
 
 
-# --- complaints
+# --- errors
 
 
 @pytest.mark.parametrize(

@@ -353,10 +353,10 @@ def test_weights_that_cannot_be_read(tmp_path):
         gnn.load_weights(tmp_path / "bad.safetensors")
 
 
-# --- complaints
+# --- errors
 
 
-def test_complaints(data, nodes):
+def test_errors(data, nodes):
     graph, labels = data.graph, data.labels
     with pytest.raises(SnapsError, match="'model' must be one of gcn, gat"):
         gnn.train("gnc", graph, labels, nodes[:9], nodes[9:18])

@@ -224,10 +224,10 @@ def test_what_the_ogbn_graphs_need(model, features, classes, nodes, edges, gigab
     assert gigabytes[0] < need / 1e9 < gigabytes[1]
 
 
-# --- complaints
+# --- errors
 
 
-def test_complaints(data):
+def test_errors(data):
     with pytest.raises(SnapsError, match="'batch_size' must be an integer of at least 1, got 0"):
         train("gcn", data, batch_size=0)
     with pytest.raises(SnapsError, match="'fanouts' must be an integer of at least 1, got 0"):

@@ -64,9 +64,9 @@ def fitted(world, method, tuning):
     graph, probs, labels, near = world
     inputs = Inputs.read(graph, probs, near, logits=False)
     evidence = Evidence(graph.ids[tuning], graph.keys[tuning], labels[tuning])
-    nobody = Evidence(graph.ids[:0], graph.keys[:0], labels[:0])
+    no_nodes = Evidence(graph.ids[:0], graph.keys[:0], labels[:0])
     scorer = method_of(as_authors(method, graph, near)).scorer
-    (found,) = scorer.fit(inputs, evidence, nobody, [Fraction("0.2")])
+    (found,) = scorer.fit(inputs, evidence, no_nodes, [Fraction("0.2")])
     return found, inputs.score(found, np.arange(len(labels)))
 
 
@@ -185,7 +185,7 @@ def test_a_page_shows_both_ways_and_lists_what_is_far(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "made_with"),
     [
         ({}, None),
         ({"draws": 2}, "2 draws of training nodes x 100 splits, seed 0"),
@@ -193,7 +193,7 @@ def test_a_page_shows_both_ways_and_lists_what_is_far(tmp_path):
         ({"seed": 7}, "10 draws of training nodes x 100 splits, seed 7"),
     ],
 )
-def test_a_page_says_what_their_columns_were_made_with_if_that_differs(other, told, tmp_path):
+def test_a_page_says_what_their_columns_were_made_with_if_that_differs(other, made_with, tmp_path):
     ours, theirs = result(False, 2.9), result(True, 3.94)
     theirs["settings"] |= other
     for each in (ours, theirs):
@@ -205,7 +205,7 @@ def test_a_page_says_what_their_columns_were_made_with_if_that_differs(other, to
         in lines[next(i for i, line in enumerate(lines) if line.startswith("## table1")) + 2]
     )
     found = [line for line in lines if "*as the authors* were made with" in line]
-    assert found == [f"- The columns *as the authors* were made with {told}"] * bool(told)
+    assert found == [f"- The columns *as the authors* were made with {made_with}"] * bool(made_with)
 
 
 def test_a_single_draw_has_no_error_to_judge_by(tmp_path):
@@ -251,7 +251,7 @@ def test_what_goes_with_a_far_cell_is_no_cause():
     assert not distances.CAUSES.keys() & distances.SEEN.keys()
 
 
-def test_averages_stand_beside_those_of_the_same_graphs():
+def test_averages_stand_next_to_those_of_the_same_graphs():
     ours, theirs = result(False, 2.9), result(True, 3.94)
     ours["notes"] = {"cora_full": ["features are a surrogate"]}
     odd = ours["rows"][0] | {"dataset": "cora_full", "size_nonempty": 20.0, "paper_size": 10.0}
@@ -259,13 +259,15 @@ def test_averages_stand_beside_those_of_the_same_graphs():
     for found in (ours, theirs):
         found["averages"] = tables._averages(found["rows"], found["notes"])
     _, cells = tables.layout(ours | {"theirs": theirs})
-    beside = {(row[1], row[2]): row[6] for row in cells if "Average" in row[1]}
-    assert beside["Average of 2", "APS"] == ""
-    assert beside["Average of 1 without CoraFull", "APS"] == "3.940"
-    told = "\n".join(render.remarks(ours | {"theirs": theirs}))
-    assert "CoraFull: features are a surrogate, made in a way that was chosen with labels" in told
-    assert "As the authors: CoraFull was not made" in told
-    assert "from the paper, CoraFull left out: 2 of 2 cells" in told
+    averages = {(row[1], row[2]): row[6] for row in cells if "Average" in row[1]}
+    assert averages["Average of 2", "APS"] == ""
+    assert averages["Average of 1 without CoraFull", "APS"] == "3.940"
+    remarks = "\n".join(render.remarks(ours | {"theirs": theirs}))
+    assert (
+        "CoraFull: features are a surrogate, made in a way that was chosen with labels" in remarks
+    )
+    assert "As the authors: CoraFull was not made" in remarks
+    assert "from the paper, CoraFull left out: 2 of 2 cells" in remarks
 
 
 def test_every_far_cell_of_the_page_is_listed_and_counted():

@@ -44,7 +44,7 @@ def track(label, total):
     return snaps._runtime.progress.track(False, label, total)
 
 
-def run_here(work, pieces, setting, tell):
+def run_here(work, pieces, setting, advance):
     for piece in pieces:
         work(*piece, setting)
 

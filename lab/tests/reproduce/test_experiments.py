@@ -12,7 +12,7 @@ from snaps.models import smoothed_regression
 
 @pytest.mark.parametrize("table", ["pooled", "pooled-models", "pooled-parts", "pooled-labels"])
 def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
-    """On a made graph with a quick classifier in place of the trained models."""
+    """On a synthetic graph with a quick classifier in place of the trained models."""
     from snaps_lab.reproduce import catalogue, render, runner
     from snaps_lab.reproduce.store import Store
 
@@ -32,7 +32,7 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "trained", trained)
     monkeypatch.setattr(runner, "keep_trained", retrained)
-    monkeypatch.setattr(runner, "in_processes", lambda work, pieces, setting, tell: None)
+    monkeypatch.setattr(runner, "in_processes", lambda work, pieces, setting, advance: None)
     setting = runner.Setting(Store(tmp_path / "runs"), draws=2, splits=10)
     track = lambda label, total: snaps._runtime.progress.track(False, label, total)  # noqa: E731
     result = catalogue.find(table).build(table, ["cora_ml"], setting, track)
@@ -43,7 +43,9 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
     if table in ("pooled", "pooled-models"):
         assert len(sizes) == 8 and "retrained, THR" in sizes
         remarks = " ".join(catalogue.find(table).remarks(result))
-        assert "of the best retrained rival" in remarks and "of the first edition" in remarks
+        assert (
+            "of the best retrained rival" in remarks and "of Pooled without regression" in remarks
+        )
     names = {path.suffix for path in render.write(result, tmp_path / "out")}
     assert {".json", ".csv", ".md"} <= names
     assert "CoraML" in (tmp_path / "out" / f"{table}.md").read_text()
@@ -52,7 +54,7 @@ def test_tables_of_pooled_evidence(table, tmp_path, monkeypatch):
 
 
 def test_the_trial_of_the_advice(tmp_path, monkeypatch):
-    """On a made graph with a quick classifier in place of the trained models."""
+    """On a synthetic graph with a quick classifier in place of the trained models."""
     from snaps_lab.reproduce import advice as trial
     from snaps_lab.reproduce import render, runner
     from snaps_lab.reproduce.store import Store
@@ -76,8 +78,8 @@ def test_the_trial_of_the_advice(tmp_path, monkeypatch):
     assert row["off"] == pytest.approx(row["size"] / row["best_size"] - 1) and row["off"] >= 0
     assert row["plain_pick"] in trial.PLAIN and row["plain_off"] >= 0
     assert row["low"] < row["expected"] < row["high"]
-    told = result["summary"]["advice"]
-    assert told["near"] == (row["off"] <= 0.03) and told["far"] == (row["off"] > 0.1)
+    advice = result["summary"]["advice"]
+    assert advice["near"] == (row["off"] <= 0.03) and advice["far"] == (row["off"] > 0.1)
     assert any(
         "Goal smallest: within 3% of the smallest" in line for line in render.remarks(result)
     )

@@ -1,4 +1,4 @@
-"""The figures: closed forms against every pair one by one, the oracle's law, files, complaints."""
+"""The figures: closed forms against every pair one by one, the oracle's coverage, files, errors."""
 
 from __future__ import annotations
 
@@ -138,10 +138,10 @@ def test_oracle_keeps_the_law_and_shrinks_sets_to_one_label(made, tmp_path):
     found = evaluate_oracle(data, logits, 0, setting)
     assert list(found) == [str(count) for count in counts_of(data)]
     for cell in found.values():
-        lawful = common.against_law(
+        expected = common.against_law(
             cell["coverage"], cell["n_calib"], cell["n_test"], 0.05, setting.splits
         )
-        assert lawful["inside_law"]
+        assert expected["inside_law"]
     last = found[str(counts_of(data)[-1])]
     assert found["0"]["size"] > 1.2 > 1.01 > last["size_nonempty"]
 
@@ -291,7 +291,7 @@ def test_figures_have_room_for_several_datasets(figures, name):
     assert len(module.draw(result).axes) > alone or name == "figure1a"
 
 
-# ---- complaints ---------------------------------------------------------------------------------
+# ---- errors -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_figures_have_room_for_several_datasets(figures, name):
         ),
     ],
 )
-def test_complaints_are_one_line(arguments, message, capsys):
+def test_errors_are_one_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["reproduce", *arguments])
     assert stopped.value.code == 2

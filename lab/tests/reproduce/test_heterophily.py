@@ -220,7 +220,7 @@ def run(arguments: list[str]) -> None:
     assert stopped.value.code == 0
 
 
-# ---- complaints -----------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def run(arguments: list[str]) -> None:
         ),
     ],
 )
-def test_complaints_name_argument_rule_and_value(call, message):
+def test_errors_name_argument_rule_and_value(call, message):
     with pytest.raises(snaps.SnapsError) as caught:
         call()
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""`snaps reproduce`: tables next to the paper's, cells on disk, and clear complaints."""
+"""`snaps reproduce`: tables next to the paper's, cells on disk, and clear errors."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def test_a_page_of_files_that_are_no_results_is_refused(name, text, why, two_tab
     error = io.StringIO()
     with redirect_stderr(error):
         assert run(tmp_path, "datasets", "--page", f"{tmp_path}/page.md") == 2
-    told = f"snaps: error: cannot read '{source}': {why.format(table)}\n"
-    assert error.getvalue() == told
+    expected = f"snaps: error: cannot read '{source}': {why.format(table)}\n"
+    assert error.getvalue() == expected
     assert not (tmp_path / "page.md").exists()
 
 
@@ -174,7 +174,7 @@ def test_store_gives_back_what_it_was_given(tmp_path):
     assert store.read_arrays("logits", "b")["x"].tolist() == [0, 1, 2]
 
 
-# ---- complaints -----------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_store_gives_back_what_it_was_given(tmp_path):
         (["table1", "--seed", "-1"], "'--seed' must be an integer of at least 0, got -1"),
     ],
 )
-def test_complaints_are_one_line(arguments, message, capsys):
+def test_errors_are_one_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["reproduce", *arguments])
     error = capsys.readouterr().err
@@ -310,17 +310,17 @@ def test_json_is_all_that_goes_to_stdout(two_tables, tmp_path, capsys):
     def refuse(word):
         raise AssertionError(f"{word} is no JSON")
 
-    told = json.loads(out, parse_constant=refuse)
-    [result] = told["results"]
+    printed = json.loads(out, parse_constant=refuse)
+    [result] = printed["results"]
     assert result["rows"][0]["homophily"] == 0.5
     assert result["rows"][0]["nothing"] is None and result["rows"][0]["all"] == [None, 1.0]
-    assert told["skipped"] == {"table1": "'cora_ml.npz' is not here"}
+    assert printed["skipped"] == {"table1": "'cora_ml.npz' is not here"}
     assert result == json.loads((tmp_path / "out" / "datasets.json").read_text())
     for line in ("skipped table1: ", "skipped actor: ", "wrote "):
         assert line in error
 
 
-def test_json_of_nothing_is_a_complaint_alone(two_tables, tmp_path, capsys):
+def test_json_of_nothing_is_an_error_alone(two_tables, tmp_path, capsys):
     assert run(tmp_path, "table1", "--json") == 2
     out, error = capsys.readouterr()
     assert out == ""

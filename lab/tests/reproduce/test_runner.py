@@ -90,11 +90,11 @@ def test_an_interrupt_ends_a_run_at_once_and_quietly(send, times, cells, tmp_pat
         if process.poll() is None:
             send(process.pid, signal.SIGINT)
     try:
-        told = process.communicate(timeout=10)
+        output = process.communicate(timeout=10)
     finally:
         if is_running(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
-    assert (process.returncode, *told) == (130, "", "")
+    assert (process.returncode, *output) == (130, "", "")
     until = time.monotonic() + 5
     while left := [pid for pid in in_group(process.pid) if is_running(pid)]:
         assert time.monotonic() < until, left
@@ -113,11 +113,11 @@ def test_cells_that_were_changed_are_made_again(whole):
     cell.write_text(text.replace('"size": ', '"size": 1', 1))
     assert cell.read_text() != text
     process = start(whole)
-    _, told = process.communicate(timeout=300)
+    _, notes = process.communicate(timeout=300)
     assert process.returncode == 0 and rows(whole) == before
-    told = [line for line in told.splitlines() if line.startswith("snaps: note: ")]
+    notes = [line for line in notes.splitlines() if line.startswith("snaps: note: ")]
     why = "is not as it was written: what it held is computed again"
-    assert sorted(told) == sorted(f"snaps: note: '{path}' {why}" for path in (first, second, cell))
+    assert sorted(notes) == sorted(f"snaps: note: '{path}' {why}" for path in (first, second, cell))
     again, once = (json.loads(each)["value"]["methods"] for each in (cell.read_text(), text))
     assert again == once
 

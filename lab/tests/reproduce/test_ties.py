@@ -43,7 +43,7 @@ def test_shared_places_are_the_mean_over_all_orders(seed):
 
 def test_the_table_of_ties(small, monkeypatch):  # noqa: F811
     data, setting = small
-    monkeypatch.setattr(ties, "_found", ties._found.__wrapped__)
+    monkeypatch.setattr(ties, "_ties", ties._ties.__wrapped__)
     monkeypatch.setattr(ties, "_graphs", ties._graphs.__wrapped__)
     result = ties.build("ties", ["cora_ml"], setting, track)
     assert len(result["rows"]) == len(ties.METHODS) * len(ties.ALPHAS) * 3

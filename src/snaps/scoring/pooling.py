@@ -57,7 +57,7 @@ context : the mean over the nodes with the most similar features and surrounding
 propagated, propagated_context : known labels, propagated over the links and the context graph
 regression : a linear model of the known labels, from the features of a node and its surroundings
 """
-FIRST_EDITION = PARTS[:7]  # without the regression; tuning labels were no evidence then
+WITHOUT_REGRESSION = PARTS[:7]
 
 NEEDS = {
     "linked": "edges",
