@@ -129,15 +129,15 @@ class Example:
     ALPHA, NODE = 0.1, 1618
 
     def __init__(self) -> None:
-        made = make_graph(3000, 4, homophily=0.7, degree=3, signal=1.2, seed=3)
+        data = make_graph(3000, 4, homophily=0.7, degree=3, signal=1.2, seed=3)
         order = np.random.default_rng(0).permutation(3000)
         train, calib, self.test = np.split(order, [100, 1100])
-        self.graph, self.labels = made.graph, made.labels
-        self.probs = smoothed_regression(made.graph, made.labels, train)
+        self.graph, self.labels = data.graph, data.labels
+        self.probs = smoothed_regression(data.graph, data.labels, train)
         self.alone = snaps.SplitConformal(self.ALPHA, score=snaps.THR())
-        self.alone.calibrate(None, self.probs, made.labels, calib)
+        self.alone.calibrate(None, self.probs, data.labels, calib)
         self.pooled = snaps.Pooled(self.ALPHA)
-        self.pooled.calibrate(made.graph, self.probs, made.labels, calib, known_nodes=train)
+        self.pooled.calibrate(data.graph, self.probs, data.labels, calib, known_nodes=train)
 
     def neighbours(self) -> np.ndarray:
         adjacency = self.graph.adjacency

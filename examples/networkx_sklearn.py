@@ -11,16 +11,16 @@ import snaps
 from snaps.datasets import make_graph
 
 # Stand-ins for yours: people with names, who know each other and have interests.
-made = make_graph(2000, 4, homophily=0.8, degree=6, signal=1.2, seed=2)
+data = make_graph(2000, 4, homophily=0.8, degree=6, signal=1.2, seed=2)
 names = np.array([f"person-{i}" for i in range(2000)])
-network = nx.relabel_nodes(nx.from_scipy_sparse_array(made.graph.adjacency), dict(enumerate(names)))
-interests = dict(zip(names, made.graph.features.toarray(), strict=True))
-groups = np.array(["climbers", "gardeners", "readers", "sailors"])[made.labels]
+network = nx.relabel_nodes(nx.from_scipy_sparse_array(data.graph.adjacency), dict(enumerate(names)))
+interests = dict(zip(names, data.graph.features.toarray(), strict=True))
+groups = np.array(["climbers", "gardeners", "readers", "sailors"])[data.labels]
 
 # Any classifier with predict_proba. Its classes are sorted, as its columns are.
 training, calibration, rest = np.split(np.random.default_rng(0).permutation(names), [200, 800])
 position = {name: i for i, name in enumerate(names)}
-features = made.graph.features
+features = data.graph.features
 known = [position[name] for name in training]
 classifier = LogisticRegression(max_iter=1000).fit(features[known], groups[known])
 

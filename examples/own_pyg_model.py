@@ -25,12 +25,12 @@ class Sage(torch.nn.Module):
 
 
 # A synthetic graph stands in for yours.
-made = make_graph(3000, 5, degree=4, num_features=300, signal=1.3, seed=2)
-source, target = made.graph.adjacency.tocoo().coords
+synthetic = make_graph(3000, 5, degree=4, num_features=300, signal=1.3, seed=2)
+source, target = synthetic.graph.adjacency.tocoo().coords
 data = Data(
-    x=torch.tensor(made.graph.features.toarray()),
+    x=torch.tensor(synthetic.graph.features.toarray()),
     edge_index=torch.from_numpy(np.stack([source, target]).astype(np.int64)),
-    y=torch.from_numpy(made.labels),
+    y=torch.from_numpy(synthetic.labels),
 )
 order = torch.randperm(data.num_nodes, generator=torch.Generator().manual_seed(0))
 training, validation, calibration, test = order.split([200, 200, 600, 2000])

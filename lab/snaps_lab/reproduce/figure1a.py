@@ -2,7 +2,7 @@
 
 Every node's APS scores are averaged with those of `count` random nodes of its own label: the mean
 of count + 1 nodes, so that none gives APS itself. No deployed method can do this. The choice looks
-at labels but not at which nodes are for calibration, so coverage keeps its distribution.
+at labels but not at which nodes are calibration nodes, so coverage keeps its distribution.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORDS_AT_ONCE = 1 << 22
 CAPTION = (
     "Averaging in a few nodes of the same label shrinks the sets at once, and many bring them "
     "near one label. "
-    "Coverage keeps its distribution: the choice does not look at which nodes are for calibration."
+    "Coverage keeps its distribution: the choice does not look at which nodes are calibration nodes."
 )
 
 

@@ -1,6 +1,6 @@
 """The paper's own variant for images, for comparison: neighbours from the calibration items alone.
 
-Its guarantee is not exact, because its scores depend on which nodes are for calibration. So it is
+Its guarantee is not exact, because its scores depend on which nodes are calibration nodes. So it is
 no estimator of the library. A calibration item that is among its own neighbours keeps more of its
 score than a test item does, so coverage drifts (by two points on CIFAR-10 where 0.90 is asked);
 left out of them it still has one candidate fewer, which is only nearly the same.
