@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from snaps.cli._help import in_options, name_classes
-from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+from snaps.cli._options import AS_JSON, FolderOptions, MethodOptions, SavedOptions
 from snaps.errors import SnapsError, SnapsWarning
 
 
-@with_options
 def check(
-    source: FolderOptions, how: MethodOptions, saved: SavedOptions, as_json: AsJson = False
+    *, source: FolderOptions, how: MethodOptions, saved: SavedOptions, as_json: bool = AS_JSON
 ) -> None:
     """Look at a graph folder: what it has, what will happen.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from snaps.cli._help import option
-from snaps.cli._options import AsJson, FolderOptions, SearchOptions, Seed, with_options
+from snaps.cli._help import flag, option
+from snaps.cli._options import AS_JSON, SEED, FolderOptions, SearchOptions
 from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
@@ -13,48 +13,38 @@ if TYPE_CHECKING:
     from snaps.folder import Folder
 
 
-@with_options
 def evaluate(
-    source: FolderOptions,
-    splits: Annotated[
-        int,
-        option(
-            "Number of random calibration/test splits.", "--splits", "--n-splits", value="number"
-        ),
-    ] = 100,
-    alpha: Annotated[
-        list[float] | None,
-        option("Error rate of the sets; may be repeated.", value="rate", default=0.05),
-    ] = None,
-    calib: Annotated[
-        int | None,
-        option(
-            "Labelled nodes per split to calibrate and tune on.",
-            "--calib",
-            "--n-calib",
-            value="number",
-            default="as many as have role calib",
-        ),
-    ] = None,
-    goal: Annotated[
-        Literal["smallest", "singletons", "classes", "sizes"] | None,
-        option("Recommend a method: smallest sets, most singletons, balanced classes or sizes."),
-    ] = None,
-    chances: Annotated[
-        str | None,
-        option(
-            "Draw labels with the chances in this column, or by edges, in each split.",
-            value="column",
-        ),
-    ] = None,
-    smoothed: Annotated[
-        bool,
-        option("Let chance decide on ties: coverage is exactly 1 - alpha.", "--smoothed"),
-    ] = False,
     *,
+    source: FolderOptions,
+    splits: int = option(
+        "Number of random calibration/test splits.",
+        "--splits",
+        "--n-splits",
+        default=100,
+        value="number",
+    ),
+    alpha: list[float] | None = option(
+        "Error rate of the sets; may be repeated.", value="rate", shown=0.05
+    ),
+    calib: int | None = option(
+        "Labelled nodes per split to calibrate and tune on.",
+        "--calib",
+        "--n-calib",
+        value="number",
+        shown="as many as have role calib",
+    ),
+    goal: Literal["smallest", "singletons", "classes", "sizes"] | None = option(
+        "Recommend a method: smallest sets, most singletons, balanced classes or sizes."
+    ),
+    chances: str | None = option(
+        "Draw labels with the chances in this column, or by edges, in each split.", value="column"
+    ),
+    smoothed: bool = flag(
+        "Let chance decide on ties: coverage is exactly 1 - alpha.", "--smoothed"
+    ),
     search: SearchOptions,
-    seed: Seed = None,
-    as_json: AsJson = False,
+    seed: int | None = SEED,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Compare all methods on random splits of the labelled nodes.
 
