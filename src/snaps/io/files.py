@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -192,6 +193,12 @@ def _linked(handle: int, name: Path) -> bool:
 
 def _mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """The checksum of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # -- pictures and JSON ---------------------------------------------------------------------------

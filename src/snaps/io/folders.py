@@ -31,7 +31,7 @@ from snaps._checks.named import EDGE_COLUMNS
 from snaps.errors import SnapsError, warn
 from snaps.io.csv import FEATURE, CsvColumns
 from snaps.io.features import read_feature_file
-from snaps.io.files import unreadable
+from snaps.io.files import sha256, unreadable
 from snaps.io.parquet import Columns, is_text
 
 CSV_FILES = ("nodes.csv", "edges.csv")
@@ -144,15 +144,14 @@ def digests(paths: Iterable[Path]) -> dict[str, str]:
     What `sha256sum` prints of a file; of a folder of part files, what it prints of its own output
     for all of them in the order of their names.
     """
-    return {path.name: _sha256(path) for path in paths if os.path.exists(path)}
-
-
-def _sha256(path: Path) -> str:
-    if path.is_dir():
-        lines = [f"{_sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in part_files(path)]
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    out = {}
+    for path in filter(os.path.exists, paths):
+        if path.is_dir():
+            lines = [f"{sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in part_files(path)]
+            out[path.name] = hashlib.sha256("".join(lines).encode()).hexdigest()
+        else:
+            out[path.name] = sha256(path)
+    return out
 
 
 def _either(root: Path, name: str) -> Path:
