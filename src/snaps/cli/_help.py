@@ -164,7 +164,7 @@ _WORDS = (
     (r"^'labels' must", "column 'label' must"),
     (r"; if they number the columns, pass .*", ""),
     (r"where 'labels' are", "where labels are"),
-    (r"\bcalibrate\(\) (?:anew|again)", "run 'snaps calibrate' again"),
+    (r"\bcalibrate\(\) again", "run 'snaps calibrate' again"),
     (r"\bcall calibrate\(\)", "run 'snaps calibrate'"),
 )
 _classes: list[str] = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def status(text: str) -> Any:
-    """A spinner on stderr while something runs, if there is somebody to see it."""
+    """A spinner on stderr while something runs, if that is a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)
