@@ -147,7 +147,7 @@ def _advice(
         raise SnapsError("'--goal' must have nodes of role tune, valid or calib to compare on")
     if budget < fewest_nodes(alpha):
         raise SnapsError(
-            f"'--goal' must have at least {fewest_nodes(alpha)} nodes that calibrate, got {budget}"
+            f"'--goal' must have at least {fewest_nodes(alpha)} calibration nodes, got {budget}"
         )
     return advise(
         data.graph, data.probs, data.labels, tune, goal, n_calib=budget, alpha=alpha,
@@ -179,7 +179,7 @@ def _note(rows: list[dict[str, Any]], advice: Advice) -> str:
         by, noise = advice.comparison.difference(best["method"], advice.name, key)
         notes.append(
             f"Note: {best['method']} is ahead in the table ({best[key]:.3f} against "
-            f"{mine[key]:.3f}), which looks at labels that calibrate and are predicted. The "
+            f"{mine[key]:.3f}), which looks at labels of calibration and test nodes. The "
             f"recommendation must not; on {tuning} tuning nodes the two differ by {by:+.3f} "
             f"({by - noise:+.3f} to {by + noise:+.3f})."
         )

@@ -34,12 +34,12 @@ def plan(
     if plot is not None:
         check_picture(plot, "--plot")
         check_writable(plot)
-    found = make_plan(alpha, within=within, nodes=nodes, confidence=confidence)
-    lines = [str(found)]
+    needed = make_plan(alpha, within=within, nodes=nodes, confidence=confidence)
+    lines = [str(needed)]
     if plot is not None:
-        found.plot(plot)
+        needed.plot(plot)
         lines.append(f"wrote {plot}")
-    print_result(found.to_dict(), as_json, lines)
+    print_result(needed.to_dict(), as_json, lines)
 
 
 def draw(
