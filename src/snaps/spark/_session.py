@@ -13,7 +13,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from snaps._checks import shown
 from snaps._checks.features import check_features
 from snaps.errors import SnapsError, require
 from snaps.folder import list_array
-from snaps.io.files import unreadable
 from snaps.io.folders import FEATURE_FILES, read_features
 from snaps.io.parquet import Columns, is_text
 from snaps.spark._failures import reason
@@ -213,11 +211,12 @@ def _read_parts(spark: Any, path: Path) -> Any:
         raise SnapsError(f"cannot read '{path}': no such file")
     if not path.is_dir():
         return read_parquet(spark, path)
-    keys = Columns(path).keys
-    frame, unlike = read_parquet(spark, path, deep=not keys), _unlike(path)
+    columns = Columns(path)
+    keys, unlike = columns.keys, columns.unlike_parts()
+    frame = read_parquet(spark, path, deep=not keys)
     if len(unlike) < 2 and not keys:
         return frame
-    schemas = [frame.schema, *(read_parquet(spark, part).schema for part in unlike)]
+    schemas = [frame.schema, *(read_parquet(spark, Path(part)).schema for part in unlike)]
     fields: dict[str, Any] = {}
     for field in (field for schema in schemas for field in schema.fields):
         first = fields.setdefault(field.name, field)
@@ -225,26 +224,6 @@ def _read_parts(spark: Any, path: Path) -> Any:
     for name, kind in keys.items():
         fields[name] = StructField(name, StringType() if is_text(kind) else LongType())
     return read_parquet(spark, path, StructType(list(fields.values())), deep=not keys)
-
-
-def _unlike(path: Path) -> list[Path]:
-    """One part file for each schema that parts have; Spark itself looks at a single one."""
-    from pyarrow.dataset import dataset
-    from pyarrow.parquet import read_schema
-
-    def schema(file: str) -> Any:
-        try:
-            return read_schema(file).remove_metadata()
-        except Exception as error:  # pyarrow raises whatever flipped bits suggest
-            raise unreadable(file, error, "damaged or not a Parquet file") from error
-
-    try:
-        files = dataset(path, pa.schema([]), format="parquet").files
-    except Exception as error:
-        raise unreadable(path, error, "damaged or not a folder of Parquet files") from error
-    with ThreadPoolExecutor(8) as pool:
-        schemas = zip(pool.map(schema, files), files, strict=True)
-        return [Path(file) for file in {str(kind): file for kind, file in schemas}.values()]
 
 
 def _wider(first: Any, second: Any) -> Any:
