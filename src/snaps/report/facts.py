@@ -35,9 +35,6 @@ class Subject:
     truth: np.ndarray  # (n,): classes of all nodes, -1 where unknown
     evaluation: Evaluation | None  # of those of `nodes` whose label is known
     look: Exchangeability | None
-    title: str
-    source: str = ""
-    date: str = ""
 
     def contains(
         self, scores: np.ndarray, nodes: np.ndarray, calibration: Calibration | None = None
@@ -217,9 +214,6 @@ def gather(subject: Subject) -> SimpleNamespace:
     by_degree = [] if degrees is None else sets.in_bands(degrees[nodes][compared], single=1)
     by_size = [] if covered is None else sets.in_bands(sets.sizes)
     return SimpleNamespace(
-        title=subject.title,
-        source=subject.source,
-        date=subject.date,
         method=predictor.method.name,
         score=repr(predictor.scorer.score),
         alpha=float(alpha),

@@ -1,10 +1,11 @@
-"""Starting Spark for a command, and reading a graph folder with it."""
+"""Spark for a command: starting it, reading a graph folder, and writing a folder of sets."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -26,8 +27,8 @@ from snaps._checks.features import check_features
 from snaps.errors import SnapsError, require
 from snaps.folder import list_array
 from snaps.io.folders import FEATURE_FILES, read_features
-from snaps.io.parquet import Columns, is_text
-from snaps.spark._failures import reason
+from snaps.io.parquet import Columns, column_names, is_text
+from snaps.spark._failures import explained, reason
 
 PATIENCE = 5.0  # seconds to wait for a master to answer
 
@@ -266,3 +267,48 @@ def _feature_frame(spark: Any, root: Path) -> Any:
         values = pa.LargeListArray.from_arrays(offsets, pa.array(table.data))
         column = pa.StructArray.from_arrays([indices, values], ["indices", "values"])
     return spark.createDataFrame(pa.table({"id": pa.array(ids), "features": column}))
+
+
+def is_output(out: Path) -> bool:
+    """Whether this is a folder of sets that Spark wrote, and nothing else."""
+    if not os.path.exists(out / "_SUCCESS"):
+        return False
+    names = [name for name in os.listdir(out) if not name.endswith(".crc") and name != "_SUCCESS"]
+    columns = [column_names(out / name) for name in names]
+    return bool(columns) and all(each == ["id", "labels", "size"] for each in columns)
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A path to write part files to, which have the name of `out` once all of them are there."""
+    # With the permissions of any folder: executors may run as another user.
+    room = out.absolute().with_name(f".{out.name}.{secrets.token_hex(4)}")
+    with _refused(out):
+        room.mkdir()
+    try:
+        yield room / "new"
+        with _refused(out):
+            if os.path.lexists(out):
+                os.rename(out, room / "old")
+            os.rename(room / "new", out)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+@contextmanager
+def _refused(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SnapsError(f"cannot write '{out}': {error.strerror}") from error
+
+
+def set_sizes(spark: Any, out: Path) -> dict[str, Any]:
+    """How many sets there are, and how large they are."""
+    from pyspark.sql import functions as F
+
+    size = F.col("size")
+    shares = [F.avg((size == n).cast("double")) for n in (1, 0)]
+    with explained(f"cannot read '{out}'"):
+        row = read_parquet(spark, out).agg(F.count("*"), F.avg(size), *shares).first()
+    return dict(zip(("sets", "size", "singletons", "empty"), row, strict=True))
