@@ -48,12 +48,9 @@ _EXAMPLES: dict[Callable[..., None], str] = {  # in the order of the help
 
 def _show_completion(context: click.Context, _: Any, shell: str | None) -> None:
     if shell is not None:
-        from click.shell_completion import get_completion_class
+        from click.shell_completion import shell_complete
 
-        kind = get_completion_class(shell)
-        assert kind is not None
-        print(kind(context.command, {}, "snaps", COMPLETE).source())
-        context.exit()
+        context.exit(shell_complete(context.command, {}, "snaps", COMPLETE, f"{shell}_source"))
 
 
 COMPLETE = "_SNAPS_COMPLETE"  # the variable by which a shell asks for completions

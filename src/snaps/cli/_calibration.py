@@ -316,10 +316,10 @@ def plan_calibration(
         seed=method.seed, missing_labels=bare,
     )  # fmt: skip
     predicted = free_nodes(data, known, *([] if tune is None else [tune]))
-    places, count = locate_keys(data.graph.keys, roles.calib.keys)[0], len(roles.calib.labels)
+    positions, count = locate_keys(data.graph.keys, roles.calib.keys)[0], len(roles.calib.labels)
     calibration = Calibration(  # how many scores there are is all that is asked of it
         np.zeros(count), roles.calib.labels, len(roles.classes),
-        roles.groups.codes[places] if roles.groups.given else 0,
+        roles.groups.codes[positions] if roles.groups.given else 0,
         len(roles.groups), method.class_conditional, method.promise, bare,
     )  # fmt: skip
     level = level_for(method.level, roles.classes)
