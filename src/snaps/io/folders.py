@@ -239,33 +239,28 @@ def _change_parquet(
 ) -> None:
     """One row group after the other, so that wide features need not fit into memory."""
     with pq.ParquetFile(path, page_checksum_verification=True) as old:
-        schema, fresh = old.schema_arrow, dict[str, Any]()
+        schema, changed = old.schema_arrow, dict[str, Any]()
+        chosen = np.zeros(old.metadata.num_rows, bool)
+        chosen[rows] = True
         for name, values in columns.items():
             place = schema.get_field_index(name)
             kind = None if place < 0 else schema.field(place).type
-            fresh[name] = _typed(values, kind, f"{path.name} column '{name}'")
-            field = pa.field(name, fresh[name].type)
+            new_values = _typed(values, kind, f"{path.name} column '{name}'")
+            column = pa.nulls(len(chosen), new_values.type)
+            if place >= 0:
+                column = old.read([name]).column(0).cast(new_values.type).combine_chunks()
+            in_order = new_values.take(pa.array(np.argsort(rows)))
+            changed[name] = pc.replace_with_mask(column, pa.array(chosen), in_order)
+            field = pa.field(name, column.type)
             schema = schema.append(field) if place < 0 else schema.set(place, field)
         begin = 0
         with pq.ParquetWriter(new, schema, write_page_checksum=True) as writer:
             for group in range(old.num_row_groups):
                 table = old.read_row_group(group)
-                inside = (rows >= begin) & (rows < begin + len(table))
-                for name, values in fresh.items():
-                    field, place = schema.field(name), table.schema.get_field_index(name)
-                    column = pa.nulls(len(table), field.type)
-                    if place >= 0:
-                        column = table.column(place).combine_chunks().cast(field.type)
-                    chosen = np.zeros(len(table), bool)
-                    chosen[rows[inside] - begin] = True
-                    order = np.argsort(rows[inside])
-                    taken = values.take(pa.array(np.flatnonzero(inside)[order]))
-                    column = pc.replace_with_mask(column, pa.array(chosen), taken)
-                    if place < 0:
-                        table = table.append_column(field, column)
-                    else:
-                        table = table.set_column(place, field, column)
-                writer.write_table(table.cast(schema))
+                fresh = {name: table[name] for name in table.column_names}
+                for name, column in changed.items():
+                    fresh[name] = column.slice(begin, len(table))
+                writer.write_table(pa.table(fresh).cast(schema))
                 begin += len(table)
 
 

@@ -69,7 +69,7 @@ def report(
     even = predictor.calibration.odds is None  # else nodes drawn and not drawn look different
     comparable = even and wanted.size and inputs.positions(roles.calib.keys).size
     look = compare_at(predictor, wanted) if comparable else None
-    subject = Subject(predictor, wanted, truth, evaluation, look)
+    subject = Subject(predictor, wanted, truth, predictor.sets_at(wanted), evaluation, look)
     facts, summary = gather(subject), summarise(subject)
     examples = [example.position for example in summary.examples]
     packed = pack_explorer(subject, np.union1d(shown_nodes, examples).astype(np.int64))

@@ -21,6 +21,7 @@ from snaps.predictor.predictor import Predictor
 from snaps.predictor.slices import confidence, in_bands, in_fifths
 from snaps.scoring.mixing import Mixing
 from snaps.scoring.parts import Mean, Own
+from snaps.sets import PredictionSets
 
 _BINS = 48  # of the histogram of scores
 _CURVE_POINTS = 161
@@ -33,6 +34,7 @@ class Subject:
     predictor: Predictor
     nodes: np.ndarray  # positions of the predicted nodes
     truth: np.ndarray  # (n,): classes of all nodes, -1 where unknown
+    sets: PredictionSets  # of `nodes`
     evaluation: Evaluation | None  # of those of `nodes` whose label is known
     look: Exchangeability | None
 
@@ -177,8 +179,7 @@ def gather(subject: Subject) -> SimpleNamespace:
     predictor, nodes, evaluation = subject.predictor, subject.nodes, subject.evaluation
     inputs, roles, calibration = predictor.inputs, predictor.roles, predictor.calibration
     graph, alpha, degrees = inputs.graph, predictor.alpha, subject.degrees
-    mask = subject.contains(inputs.score(predictor.scorer, nodes), nodes)
-    truth = subject.truth[nodes]
+    mask, truth = subject.sets.mask, subject.truth[nodes]
     compared, classes = np.arange(len(nodes)), inputs.probs[nodes].argmax(axis=1)
     covered, class_counts, by_group = None, None, []
     if evaluation is not None:
