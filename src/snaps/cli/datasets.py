@@ -129,16 +129,16 @@ datasets.add(verify, "datasets verify cora_ml")
 
 def _notes(spec: Spec, path: Path | None) -> list[str]:
     """What can be said without reading the arrays."""
-    import zipfile
+    from snaps.io.files import open_npz
 
     notes = [] if spec.in_paper else ["not in the paper"]
     if "classes" in spec.corrections:
         notes.append(f"has {spec.corrections['classes'][0]} classes in truth")
     if path is not None:
         try:
-            with zipfile.ZipFile(path) as archive:
-                if "x_is_surrogate.npy" in archive.namelist():
+            with open_npz(path) as arrays:
+                if "x_is_surrogate" in arrays:
                     notes.append("the file found has surrogate features")
-        except (OSError, zipfile.BadZipFile):
+        except SnapsError:
             notes.append("the file found is damaged")
     return notes
