@@ -174,8 +174,8 @@ def test_a_table_that_agrees_needs_no_note():
 def test_a_table_that_says_otherwise_is_explained():
     rows = [(DEFAULT, 1.5, 0.5), ("other", 1.4, 0.6)]
     assert note(rows).startswith(
-        "Note: other is ahead in the table (1.400 against 1.500), which looks at labels that "
-        "calibrate and are predicted. The recommendation must not; on 200 tuning nodes the two "
+        "Note: other is ahead in the table (1.400 against 1.500), which looks at labels of "
+        "calibration and test nodes. The recommendation must not; on 200 tuning nodes the two "
         "differ by +0.100 ("
     )
     assert "(0.600 against 0.500)" in note(rows, "singletons")

@@ -6,9 +6,9 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from snaps.cli._help import Program, argument, option
+from snaps.cli._help import Program, argument, flag, option
 from snaps_lab.reproduce.catalogue import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -27,50 +27,30 @@ def _interrupted_once() -> Iterator[None]:
 
 @_interrupted_once()
 def reproduce(
-    table: Annotated[
-        str,
-        argument(
-            "One of: " + ", ".join(EXPERIMENTS) + "; or all that the available data allow.", "TABLE"
-        ),
-    ],
-    datasets: Annotated[
-        str | None, option("Only these, separated by commas.", value="names")
-    ] = None,
-    files: Annotated[
-        list[Path] | None,
-        option(
-            "For images: outputs of your own, an .npz; may be repeated.", "--file", value="file"
-        ),
-    ] = None,
-    models: Annotated[
-        int,
-        option("Draws of training nodes, a model each; trials of images.", value="number"),
-    ] = 10,
-    splits: Annotated[int, option("Calibration/test splits per model.", value="number")] = 100,
-    seed: Annotated[int, option("Fixes every random choice.", value="number")] = 0,
-    as_authors: Annotated[
-        bool,
-        option("Do all as the authors did; with the main tables.", "--as-authors"),
-    ] = False,
-    data_dir: Annotated[
-        Path | None,
-        option("Folder with the graphs.", value="folder", default="SNAPS_DATA, the cache"),
-    ] = None,
-    out: Annotated[Path, option("Folder for numbers and pictures.", value="folder")] = Path(
-        "results"
+    *,
+    table: str = argument(
+        "One of: " + ", ".join(EXPERIMENTS) + "; or all that the available data allow.", "TABLE"
     ),
-    page: Annotated[
-        Path | None,
-        option("Also write one page of all in --out; 'all' writes results.md there.", value="file"),
-    ] = None,
-    runs: Annotated[
-        Path | None,
-        option("Folder for finished pieces.", value="folder", default="the cache"),
-    ] = None,
-    jobs: Annotated[int | None, option("Models to train at once.", value="number")] = None,
-    as_json: Annotated[
-        bool, option("Print the results as JSON, and files to stderr.", "--json")
-    ] = False,
+    datasets: str | None = option("Only these, separated by commas.", value="names"),
+    files: list[Path] | None = option(
+        "For images: outputs of your own, an .npz; may be repeated.", "--file", value="file"
+    ),
+    models: int = option(
+        "Draws of training nodes, a model each; trials of images.", default=10, value="number"
+    ),
+    splits: int = option("Calibration/test splits per model.", default=100, value="number"),
+    seed: int = option("Fixes every random choice.", default=0, value="number"),
+    as_authors: bool = flag("Do all as the authors did; with the main tables.", "--as-authors"),
+    data_dir: Path | None = option(
+        "Folder with the graphs.", value="folder", shown="SNAPS_DATA, the cache"
+    ),
+    out: Path = option("Folder for numbers and pictures.", default=Path("results"), value="folder"),
+    page: Path | None = option(
+        "Also write one page of all in --out; 'all' writes results.md there.", value="file"
+    ),
+    runs: Path | None = option("Folder for finished pieces.", value="folder", shown="the cache"),
+    jobs: int | None = option("Models to train at once.", value="number"),
+    as_json: bool = flag("Print the results as JSON, and files to stderr.", "--json"),
 ) -> None:
     """Make a table or figure of the paper, next to its numbers.
 

@@ -5,26 +5,99 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from snaps.datasets.dataset import Arrays
+from snaps.datasets.dataset import Arrays, build, statistics
+from snaps.datasets.load import how_to_get
 from snaps.datasets.registry import Spec
+from snaps.errors import SnapsError
 from snaps.graph import Graph
+from snaps.io.files import atomic_path, sha256, write_npz
 from snaps_lab.download import download, replaced
 
-__all__ = ["download", "read"]
+__all__ = ["store"]
 
 Get = Callable[[str, str], str]  # downloads a URL into a folder, returns the path
 
 
-def read(spec: Spec, folder: str, get: Get) -> tuple[Arrays, str]:
-    """The arrays of a graph, and what read them; `get` downloads its files."""
-    return (_from_ogb if spec.loader == "ogb" else _from_pyg)(spec, folder, get)
+def store(spec: Spec, path: Path, mirror: str | None) -> None:
+    """Download a graph, and store it with a record of its checksum, sources and statistics."""
+    sources: dict[str, str] = {}
+
+    def get(url: str, folder: str) -> str:
+        _print_progress(f"{spec.name}: downloading {url}")
+        file = download(url, folder, mirror)
+        sources[url] = sha256(file)
+        return str(file)
+
+    with _temporary_folder(path.parent) as folder:
+        arrays, loader = _read(spec, folder, get, sources)
+        _print_progress(f"{spec.name}: checking and storing")
+        dataset = build(spec, arrays, f"{spec.name} from {_hosts(sources)}")
+        path.with_suffix(".json").unlink(missing_ok=True)  # the record of another file
+        write_npz(path, arrays, compress=True)
+    record = {
+        "name": spec.name,
+        "sha256": sha256(path),
+        "bytes": path.stat().st_size,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "loader": loader,
+        "mirror": mirror,
+        "sources": sources,
+        "statistics": asdict(statistics(dataset, directed=spec.directed)),
+        "notes": dataset.notes,
+    }
+    with atomic_path(path.with_suffix(".json")) as temporary:
+        temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _print_progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _hosts(sources: Iterable[str]) -> str:
+    return " and ".join(sorted({url.split("/")[2] for url in sources}))
+
+
+def _temporary_folder(cache: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder inside the cache: on its disk there is room, and an error comes early."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise SnapsError(
+            f"cannot write to the cache '{cache}': {error.strerror}; "
+            "set SNAPS_CACHE to a folder that you may write to"
+        ) from error
+
+
+def _read(spec: Spec, folder: str, get: Get, sources: Mapping[str, str]) -> tuple[Arrays, str]:
+    """Run the upstream loader; whatever it raises becomes one line."""
+    try:
+        # What the loaders print is progress, and results alone go to stdout.
+        with redirect_stdout(sys.stderr):
+            return (_from_ogb if spec.loader == "ogb" else _from_pyg)(spec, folder, get)
+    except SnapsError as error:
+        raise SnapsError(f"cannot fetch '{spec.name}': {error}; {how_to_get(spec)}") from error
+    except Exception as error:  # zipfile, NumPy, pandas and the loaders raise what they like
+        sent = f"what {_hosts(sources)} sent" if sources else "the upstream files"
+        # One sentence: NumPy's second is the advice to unpickle what was sent.
+        reason = f"{type(error).__name__}: {error}".split(". ")[0]
+        raise SnapsError(
+            f"cannot fetch '{spec.name}': {spec.loader} cannot read {sent}, which may be damaged "
+            f"or cut short ({reason})"
+        ) from error
 
 
 def _from_pyg(spec: Spec, folder: str, get: Get) -> tuple[Arrays, str]:

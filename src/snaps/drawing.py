@@ -28,8 +28,8 @@ from snaps._runtime.randomness import DRAW_STREAM, hashes, node_keys
 from snaps.errors import SnapsError
 from snaps.folder import read_states
 from snaps.io.csv import CsvColumns
-from snaps.io.files import atomic_path, check_apart, check_writable, read_json, write_json
-from snaps.io.folders import change_nodes, check_folder, digests, folder_files, open_folder
+from snaps.io.files import atomic_path, check_apart, check_writable, read_json, sha256, write_json
+from snaps.io.folders import change_nodes, check_folder, folder_files, open_folder
 from snaps.io.parquet import is_text
 
 RECORD, FORMAT, VERSION = "draw.json", "snaps-draw", 1
@@ -120,7 +120,7 @@ def draw(
             "pool_nodes": len(pool),
             "pool_sha256": pool_digest(state.ids[pool]),
             "file": place.name,
-            "sha256": hashlib.sha256(temporary.read_bytes()).hexdigest(),
+            "sha256": sha256(temporary),
         }
         record |= {"seed": seed, "chances": chances, "ids": state.ids[chosen].tolist()}
         write_json(root / RECORD, record | {"draws": [*record["draws"], entry]})
@@ -184,7 +184,7 @@ def label(
     entry = {
         "date": _now(),
         "file": Path(file).name,
-        "sha256": digests([Path(file)])[Path(file).name],
+        "sha256": sha256(file),
         "labelled": len(wanted) - len(missing),
         "missing": missing,
     }

@@ -77,7 +77,7 @@ def test_without_tuning_nodes_the_budget_of_a_split_pays_for_advice(here, run):
     assert (printed["advice"]["tuning_nodes"], printed["advice"]["calibration_nodes"]) == (141, 159)
     assert {row["n_calib"] for row in printed["results"] if row["method"] == "Pooled"} == {159}
     code, _, err = run("evaluate", "made", "--goal", "smallest", "--calib", 10)
-    assert code == 2 and "'--goal' must have at least 19 nodes that calibrate, got 10" in err
+    assert code == 2 and "'--goal' must have at least 19 calibration nodes, got 10" in err
 
 
 def test_a_goal_that_does_not_exist(made, run):

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from lab.tests.datasets.common import Small, assert_is, command, error_line
 from snaps import datasets
-from snaps.datasets.load import sha256
+from snaps.io.files import sha256
 from snaps_lab import download
 
 # --- A server on this machine ------------------------------------------------------------------

@@ -16,8 +16,9 @@ import snaps.cli
 from lab.tests.datasets.common import Small, assert_is, command, error_line, put
 from snaps import datasets
 from snaps.datasets.dataset import statistics
-from snaps.datasets.load import cache_dir, sha256
+from snaps.datasets.load import cache_dir
 from snaps.datasets.registry import DATASETS, find_spec
+from snaps.io.files import sha256
 
 HERE = [name for name in DATASETS if not name.startswith("ogbn")]
 

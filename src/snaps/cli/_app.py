@@ -46,20 +46,11 @@ _EXAMPLES: dict[Callable[..., None], str] = {  # in the order of the help
 }
 
 
-def _show_version(context: click.Context, _: Any, asked: bool) -> None:
-    if asked:
-        print(f"snaps {__version__}")
-        context.exit()
-
-
 def _show_completion(context: click.Context, _: Any, shell: str | None) -> None:
     if shell is not None:
-        from click.shell_completion import get_completion_class
+        from click.shell_completion import shell_complete
 
-        kind = get_completion_class(shell)
-        assert kind is not None
-        print(kind(context.command, {}, "snaps", COMPLETE).source())
-        context.exit()
+        context.exit(shell_complete(context.command, {}, "snaps", COMPLETE, f"{shell}_source"))
 
 
 COMPLETE = "_SNAPS_COMPLETE"  # the variable by which a shell asks for completions
@@ -68,21 +59,14 @@ app = Program(
     help="Guaranteed prediction sets for node classifiers.",
     epilog="Start with: snaps demo",
     context_settings={"help_option_names": ["-h", "--help"]},
-    params=[
-        click.Option(
-            ["--version"], is_flag=True, is_eager=True, expose_value=False,
-            callback=_show_version, help="Show the version.",
-        ),
-        click.Option(
-            ["--debug"], is_flag=True, expose_value=False, help="Show a traceback on errors."
-        ),
-        click.Option(
-            ["--show-completion"], type=click.Choice(["bash", "zsh", "fish"]), is_eager=True,
-            expose_value=False, callback=_show_completion, metavar="<bash|zsh|fish>",
-            help="Show what completes commands and options in a shell.",
-        ),
-    ],
-)  # fmt: skip
+)
+click.version_option(__version__, message="snaps %(version)s", help="Show the version.")(app)
+click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback on errors.")(app)
+click.option(
+    "--show-completion", type=click.Choice(["bash", "zsh", "fish"]), is_eager=True,
+    expose_value=False, callback=_show_completion, metavar="<bash|zsh|fish>",
+    help="Show what completes commands and options in a shell.",
+)(app)  # fmt: skip
 for _command, _example in _EXAMPLES.items():
     app.add(_command, _example)
 
@@ -112,7 +96,7 @@ def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
 
 
 def run(arguments: list[str] | None) -> NoReturn:
-    """Run a command; every error is one line on stderr and exit code 2 (1 if it is our fault)."""
+    """Run a command: see `snaps.cli.main`."""
     # Threads that wait for work should sleep: by default they spin, and processors with them.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     given = sys.argv[1:] if arguments is None else arguments
@@ -120,10 +104,10 @@ def run(arguments: list[str] | None) -> NoReturn:
         _end_on_signals()
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
-    if {"reproduce", "-h", "--help"} & set(given[:2]):  # others need not wait for the look around
+    if {"reproduce", "-h", "--help"} & set(given[:2]):  # reading entry points takes time
         add_commands()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # others' affairs
+        warnings.simplefilter("ignore", DeprecationWarning)  # of other packages
         warnings.simplefilter("default", SnapsWarning)
         warnings.showwarning = _show_warning
         finder: Any = _NoPandasForArrow()
@@ -132,7 +116,7 @@ def run(arguments: list[str] | None) -> NoReturn:
             _prepare_streams()
             code = _invoke(given)
             sys.stdout.flush()
-        except BrokenPipeError:  # who read stdout has gone, as head does
+        except BrokenPipeError:  # the reader of stdout has ended, as head does
             _forget_stdout()
             sys.exit(1)
         except Exception as error:
@@ -162,9 +146,9 @@ def _invoke(given: list[str]) -> int:
 
 
 class _NoPandasForArrow:
-    """Hides pandas while pyarrow.dataset is imported, which looks for it: half a second.
+    """Hide pandas while pyarrow.dataset is imported, which would take half a second for it.
 
-    No command passes pyarrow anything of pandas; whoever else imports pandas finds it.
+    No command passes pandas objects to pyarrow; all other imports of pandas find it.
     """
 
     def find_spec(self, name: str, *_: Any) -> None:
@@ -174,7 +158,7 @@ class _NoPandasForArrow:
 
 
 def _end_on_signals() -> None:
-    """Who is asked to end, or loses the terminal, does as on Ctrl-C: what is half-written goes."""
+    """End as on Ctrl-C when asked to, or without a terminal: half-written files are removed."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # not every system has both
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks
@@ -182,7 +166,7 @@ def _end_on_signals() -> None:
 
 
 def _prepare_streams() -> None:
-    """Any text can be printed; where nobody can read it, that is said."""
+    """Make any text printable; raise if standard output is closed."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:
@@ -199,7 +183,7 @@ def _explain(error: Exception, given: list[str]) -> tuple[str, int]:
         return f"error: {_with_options(str(error), given)}", 2
     if isinstance(error, MemoryError):
         return f"error: there is not enough memory: {error}", 1
-    # Files that cannot be read or written are told of where that happens.
+    # Files that cannot be read or written are named where that happens.
     if isinstance(error, OSError) and error.filename is None:
         _forget_stdout()
         return f"error: cannot write to standard output: {error.strerror or error}", 2
@@ -207,7 +191,7 @@ def _explain(error: Exception, given: list[str]) -> tuple[str, int]:
 
 
 def _with_options(text: str, given: list[str]) -> str:
-    """A complaint of the library, its parameters called as the options that were given."""
+    """A message of the library, its parameters called as the options that were given."""
     text = in_options(text)
     options = {argument.partition("=")[0] for argument in given}
     named = re.match(r"'(\w+)'", text)
@@ -216,6 +200,6 @@ def _with_options(text: str, given: list[str]) -> str:
 
 
 def _forget_stdout() -> None:
-    """Let what is still to be written go nowhere, or Python would complain when it ends."""
+    """Discard what is still to be written, or Python would print an error when it ends."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

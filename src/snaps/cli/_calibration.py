@@ -76,13 +76,13 @@ def calibrated(
         "chances": chances_of(data, how.chances),
         "classes": names,
     }
-    known = range(data.probs.shape[1]) if names is None else names
+    classes = range(data.probs.shape[1]) if names is None else names
     if saved.using is not None:
-        known = estimator.classes_
-    name_classes(known)
+        classes = estimator.classes_
+    name_classes(classes)
     for option, texts in named.items():
         for text in texts:
-            class_of(text, known, option)
+            class_of(text, classes, option)
     with _progress.stage("calibration"), _progress.shown():
         if saved.using is None:
             _calibrate(estimator, data, options | {"group_floor": how.group_floor}, source.folder)
@@ -105,7 +105,7 @@ def read(
     """
     if group_by in ("id", "label", "role", "probs", "features"):
         raise SnapsError(
-            "'--group-by' must be a column that tells nothing of labels, and is known for every "
+            "'--group-by' must be a column that reveals no labels, and is known for every "
             f"node to predict, got {group_by!r}"
         )
     columns = [name for name in (group_by, chances) if name not in (None, EDGES)]
@@ -233,7 +233,7 @@ def _calibrate(estimator: Estimator, data: Folder, options: dict[str, Any], fold
 def _recalibrate(
     estimator: Any, data: Folder, saved: SavedOptions, options: dict[str, Any], folder: Path
 ) -> None:
-    """Go on with a saved estimator; nodes with role calib that it does not know calibrate too."""
+    """Go on with a saved estimator; calibrate also on nodes with role calib that are new to it."""
     ids, calib = data.graph.ids, data.nodes("calib")
     for known in (estimator.calib_ids_, estimator.tune_ids_, estimator.known_ids_):
         calib = calib[~np.isin(ids[calib], known)]
@@ -247,7 +247,7 @@ def _recalibrate(
     trained = trained[np.isin(ids[trained], estimator.calib_ids_)]
     if trained.size:
         raise SnapsError(
-            f"{data.file} column 'role' must not be train for nodes that calibrate, got "
+            f"{data.file} column 'role' must not be train for calibration nodes, got "
             f"{trained.size} such (first: {shown(ids[trained[0]].item())})"
         )
     new = calib if calib.size and saved.threshold != "keep" else None
@@ -270,8 +270,8 @@ def labelled_nodes(data: Folder, calib: np.ndarray, folder: Path) -> tuple[np.nd
     return np.setdiff1d(calib, bare), len(bare)
 
 
-def found(data: Folder, classes: Any) -> dict[str, Any]:
-    """What the files hold."""
+def contents(data: Folder, classes: Any) -> dict[str, Any]:
+    """What the files of a folder hold."""
     graph, sums = data.graph, data.probs.sum(axis=1, dtype=np.float64)
     members = {role or "none": data.nodes(role) for role in (*ROLES, "")}
     labels, counts = np.unique(data.labels[data.labelled], return_counts=True)
@@ -292,7 +292,7 @@ def found(data: Folder, classes: Any) -> dict[str, Any]:
     }
 
 
-def planned(
+def plan_calibration(
     data: Folder, source: FolderOptions, method: Method, names: Any, groups: Any, even: bool
 ) -> dict[str, Any]:
     """What 'snaps predict' would calibrate on, tune on and predict; raises what it would raise."""
@@ -316,10 +316,10 @@ def planned(
         seed=method.seed, missing_labels=bare,
     )  # fmt: skip
     predicted = free_nodes(data, known, *([] if tune is None else [tune]))
-    places, count = locate_keys(data.graph.keys, roles.calib.keys)[0], len(roles.calib.labels)
+    positions, count = locate_keys(data.graph.keys, roles.calib.keys)[0], len(roles.calib.labels)
     calibration = Calibration(  # how many scores there are is all that is asked of it
         np.zeros(count), roles.calib.labels, len(roles.classes),
-        roles.groups.codes[places] if roles.groups.given else 0,
+        roles.groups.codes[positions] if roles.groups.given else 0,
         len(roles.groups), method.class_conditional, method.promise, bare,
     )  # fmt: skip
     level = level_for(method.level, roles.classes)
@@ -341,7 +341,7 @@ def planned(
     return plan
 
 
-def continued(
+def plan_continuation(
     data: Folder, folder: Path, estimator: Estimator, saved: SavedOptions
 ) -> dict[str, Any]:
     """What 'snaps predict --with' would find of a saved predictor, by id."""

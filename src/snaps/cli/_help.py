@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
@@ -18,37 +18,39 @@ SAVED, INPUT, RESOURCES = "Go on with a saved predictor", "Input", "Resources"
 _GROUPS = ("Arguments", "Options", METHOD, PROMISE, SEARCH, SAVED, INPUT, RESOURCES)
 
 
-@dataclass(frozen=True)
-class Declared:
-    """What the annotation of a command's parameter says about it, next to its type."""
-
-    text: str
-    names: tuple[str, ...] = ()
-    group: str = "Options"
-    metavar: str | None = None
-    parser: Callable[[str], Any] | None = None
-
-
 def option(
     text: str,
     *names: str,
+    default: Any = None,
+    required: bool = False,
     group: str = "Options",
     value: str | None = None,
-    default: Any = None,
+    shown: Any = None,
     parser: Callable[[str], Any] | None = None,
-) -> Declared:
-    """An option with its help text, and its names if it is called otherwise or is a flag.
+) -> Any:
+    """A default that makes an option of a command's parameter, or of a dataclass's field.
 
-    `value` is what its value is called, `parser` makes a value of its text, and `default` holds
-    where that of the parameter is None.
+    `names` are for flags, and for options not called as their parameter; `value` is what the help
+    calls the value, `shown` what it says of a default of None, and `parser` reads the value.
     """
-    text = text if default is None else f"{text}  [default: {default}]"
-    return Declared(text, names, group, value and f"<{value}>", parser)
+    shown = shown if default is None else default
+    text = text if shown is None else f"{text}  [default: {shown}]"
+    about = {
+        "help": text, "names": names, "group": group, "metavar": value and f"<{value}>",
+        "parser": parser,
+    }  # fmt: skip
+    return field(default=MISSING if required else default, metadata=about)
 
 
-def argument(text: str, name: str) -> Declared:
-    """An argument with its help text, and its name."""
-    return Declared(text, group="Arguments", metavar=name)
+def flag(text: str, name: str, group: str = "Options") -> Any:
+    """An option without a value."""
+    return field(default=False, metadata={"help": text, "names": (name,), "group": group})
+
+
+def argument(text: str, name: str, default: Any = MISSING) -> Any:
+    """The same for an argument."""
+    about = {"help": text, "group": "Arguments", "metavar": name}
+    return field(default=default, metadata=about)
 
 
 class _Place(click.Path):
@@ -61,20 +63,34 @@ class _Place(click.Path):
 
 
 class Command(click.Command):
-    """A command from a function: parameters from its signature, help from its docstring.
+    """A command from a function: options from its parameters, help from its docstring.
 
-    The help lists arguments, and options in groups.
+    A parameter that is a dataclass stands for the options that are its fields.
     """
 
     def __init__(self, function: Callable[..., Any], name: str | None, example: str):
-        parameters = inspect.signature(function, eval_str=True).parameters.values()
-        self.declared: dict[str | None, Declared] = {
-            each.name: get_args(each.annotation)[1] for each in parameters
-        }
+        self._about: dict[str | None, Mapping[str, Any]] = {}
+        groups, params = dict[str, Any](), list[click.Parameter]()
+        for each in inspect.signature(function, eval_str=True).parameters.values():
+            declared = {each.name: (each.annotation, each.default)}
+            if is_dataclass(each.annotation):
+                kind = groups[each.name] = each.annotation
+                hints, own = get_type_hints(kind), vars(kind)["__annotations__"]
+                inherited_last = sorted(fields(kind), key=lambda item: item.name not in own)
+                declared = {item.name: (hints[item.name], item) for item in inherited_last}
+            for option_name, (annotation, about) in declared.items():
+                self._about[option_name] = about.metadata
+                params.append(_parameter(option_name, annotation, about))
+
+        def run(**values: Any) -> None:
+            for group, kind in groups.items():
+                values[group] = kind(**{item.name: values.pop(item.name) for item in fields(kind)})
+            function(**values)
+
         super().__init__(
             name or function.__name__,
-            callback=function,
-            params=[_parameter(each) for each in parameters],
+            callback=run,
+            params=params,
             help=inspect.getdoc(function),
             epilog=f"Example: snaps {example}",
         )
@@ -83,12 +99,12 @@ class Command(click.Command):
         """Write arguments, then options by group."""
         sections: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
         for parameter in self.get_params(ctx):
-            declared = self.declared.get(parameter.name)
-            if isinstance(parameter, click.Argument) and declared is not None:
+            about = self._about.get(parameter.name, {"group": "Options"})
+            if isinstance(parameter, click.Argument):
                 needed = "  [required]" if parameter.required else ""
-                sections["Arguments"].append((str(declared.metavar), declared.text + needed))
+                sections["Arguments"].append((about["metavar"], about["help"] + needed))
             elif (record := parameter.get_help_record(ctx)) is not None:
-                sections[declared.group if declared else "Options"].append(record)
+                sections[about["group"]].append(record)
         for name, records in sections.items():
             if records:
                 with formatter.section(name):
@@ -109,36 +125,31 @@ class Program(click.Group):
         self.add_command(Command(function, name, example))
 
 
-def _parameter(parameter: inspect.Parameter) -> click.Parameter:
-    """An option or argument from what a function says of a parameter."""
-    kind, declared = get_args(parameter.annotation)
+def _parameter(name: str, kind: Any, declared: Any) -> click.Parameter:
+    """An option or argument of click."""
+    about, required = declared.metadata, declared.default is MISSING
     if NoneType in get_args(kind):
         kind = next(each for each in get_args(kind) if each is not NoneType)
     several = get_origin(kind) is list
-    if several:
-        (kind,) = get_args(kind)
-    read: Any = declared.parser or kind
-    metavar = declared.metavar
+    (kind,) = get_args(kind) if several else (kind,)
+    read, metavar = about.get("parser") or kind, about.get("metavar")
     if get_origin(kind) is Literal:
         read, metavar = click.Choice(get_args(kind)), f"<{'|'.join(get_args(kind))}>"
     elif kind is Path:
         read = _Place(path_type=Path)
-    required = parameter.default is parameter.empty
-    shared: dict[str, Any] = {"type": read, "required": required, "metavar": metavar}
+    shared: dict[str, Any] = {"type": read, "required": required}
     if several:
         shared["callback"] = lambda _, __, values: list(values) or None
-    if declared.group == "Arguments":
+    if about["group"] == "Arguments":
         if several:
-            shared |= {"nargs": -1, "metavar": f"{metavar}..." if required else f"[{metavar}]..."}
-        return click.Argument([parameter.name], **shared)
-    names = declared.names or (f"--{parameter.name.replace('_', '-')}",)
+            shared["nargs"], metavar = -1, f"{metavar}..." if required else f"[{metavar}]..."
+        return click.Argument([name], metavar=metavar, **shared)
+    names = [name, *(about["names"] or (f"--{name.replace('_', '-')}",))]
     if kind is bool:
-        return click.Option([parameter.name, *names], is_flag=True, help=declared.text)
-    text = declared.text
+        return click.Option(names, is_flag=True, help=about["help"])
     if not required:
-        shared["default"] = parameter.default
-        text += "" if parameter.default is None else f"  [default: {parameter.default}]"
-    return click.Option([parameter.name, *names], multiple=several, help=text, **shared)
+        shared["default"] = declared.default
+    return click.Option(names, metavar=metavar, multiple=several, help=about["help"], **shared)
 
 
 # Arguments of Python, and what users of the command line write instead.
@@ -153,7 +164,7 @@ _WORDS = (
     (r"^'labels' must", "column 'label' must"),
     (r"; if they number the columns, pass .*", ""),
     (r"where 'labels' are", "where labels are"),
-    (r"\bcalibrate\(\) (?:anew|again)", "run 'snaps calibrate' again"),
+    (r"\bcalibrate\(\) again", "run 'snaps calibrate' again"),
     (r"\bcall calibrate\(\)", "run 'snaps calibrate'"),
 )
 _classes: list[str] = []

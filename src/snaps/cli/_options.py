@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
-from functools import partial, wraps
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from snaps.cli._help import INPUT, METHOD, PROMISE, SAVED, SEARCH, argument, option
+from snaps.cli._help import INPUT, METHOD, PROMISE, SAVED, SEARCH, argument, flag, option
 from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
@@ -38,61 +37,41 @@ def read_alpha(text: str) -> Any:
 
 
 ALPHA = "Error rate: sets contain the true label with probability at least 1 - alpha"
-Seed = Annotated[int | None, option("Fixes every random draw.", value="number", default=0)]
-AsJson = Annotated[bool, option("Print the result as JSON.", "--json")]
-FolderArgument = Annotated[
-    Path, argument("Graph folder: nodes and edges in Parquet or CSV.", "FOLDER")
-]
-Missing = Annotated[
-    str | None, _saved("'drop' goes on without calibration nodes that are gone.", value="drop")
-]
-Threshold = Annotated[
-    str | None, _saved("'keep' applies the saved threshold to another graph.", value="keep")
-]
+SEED = option("Fixes every random draw.", value="number", shown=0)
+AS_JSON = flag("Print the result as JSON.", "--json")
+FOLDER = argument("Graph folder: nodes and edges in Parquet or CSV.", "FOLDER")
+IF_MISSING = _saved("'drop' goes on without calibration nodes that are gone.", value="drop")
+THRESHOLD = _saved("'keep' applies the saved threshold to another graph.", value="keep")
 
 
 @dataclass(frozen=True)
 class FolderOptions:
     """Which graph folder is read, and how."""
 
-    folder: FolderArgument
-    classes: Annotated[
-        str | None,
-        option(
-            "Names of the columns of probs, separated by commas, in their order.",
-            group=INPUT, value="names",
-        ),
-    ] = None  # fmt: skip
-    weighted: Annotated[
-        bool, option("Use the column weight of the edges.", "--weighted", group=INPUT)
-    ] = False
-    logits: Annotated[bool, option("The column probs holds logits.", "--logits", group=INPUT)] = (
-        False
-    )
+    folder: Path = FOLDER
+    classes: str | None = option(
+        "Names of the columns of probs, separated by commas, in their order.",
+        group=INPUT, value="names",
+    )  # fmt: skip
+    weighted: bool = flag("Use the column weight of the edges.", "--weighted", INPUT)
+    logits: bool = flag("The column probs holds logits.", "--logits", INPUT)
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """How similar nodes are searched for."""
 
-    k: Annotated[int | None, _search("How many per node.", "--k", value="number", default=20)] = (
-        None
+    k: int | None = _search("How many per node.", value="number", shown=20)
+    neighbours: Literal["auto", "exact", "approximate"] | None = _search(
+        "How to search; auto is exact where that is fast.", shown="auto"
     )
-    neighbours: Annotated[
-        Literal["auto", "exact", "approximate"] | None,
-        _search("How to search; auto is exact where that is fast.", default="auto"),
-    ] = None
-    recall: Annotated[
-        float | None,
-        _search("Recall that an approximate search must reach.", value="share", default=0.95),
-    ] = None
-    candidates: Annotated[
-        int | None,
-        _search(
-            "Search exactly, among this many randomly sampled candidates.",
-            value="number", default="all nodes",
-        ),
-    ] = None  # fmt: skip
+    recall: float | None = _search(
+        "Recall that an approximate search must reach.", value="share", shown=0.95
+    )
+    candidates: int | None = _search(
+        "Search exactly, among this many randomly sampled candidates.",
+        value="number", shown="all nodes",
+    )  # fmt: skip
 
     def search(self) -> dict[str, Any]:
         """What was asked of the search, as parameters of an estimator."""
@@ -109,64 +88,38 @@ class SearchOptions:
 class MethodOptions(SearchOptions):
     """Which estimator is calibrated."""
 
-    alpha: Annotated[
-        Any,
-        _method(
-            f"{ALPHA}; with --class-conditional also per class, as fraud=0.02,honest=0.1.",
-            value="rate", default=0.05, parser=read_alpha,
-        ),
-    ] = None  # fmt: skip
-    method: Annotated[
-        Literal["snaps", "pooled", "daps", "split"] | None,
-        _method("How scores are corrected.", default="snaps"),
-    ] = None
-    score: Annotated[
-        Literal["aps", "raps", "saps", "thr"] | None,
-        _method("The basic score.", default="aps; thr for pooled"),
-    ] = None
-    weights: Annotated[
-        str | None,
-        _method(
-            "Fixed: 'lam,mu' for snaps, 'mu' for daps; or tune, minimum.",
-            value="numbers", default="tune",
-        ),
-    ] = None  # fmt: skip
-    seed: Annotated[int | None, _method("Fixes every random draw.", value="number", default=0)] = (
-        None
+    alpha: Any = _method(
+        f"{ALPHA}; with --class-conditional also per class, as fraud=0.02,honest=0.1.",
+        value="rate", shown=0.05, parser=read_alpha,
+    )  # fmt: skip
+    method: Literal["snaps", "pooled", "daps", "split"] | None = _method(
+        "How scores are corrected.", shown="snaps"
     )
-    class_conditional: Annotated[
-        bool, _promise("A threshold per class.", "--class-conditional")
-    ] = False
-    class_floor: Annotated[
-        float | None,
-        _promise(
-            "Cover at least this share of every class, next to 1 - alpha of all.", value="share"
-        ),
-    ] = None
-    group_by: Annotated[
-        str | None, _promise("A threshold per value of this column of the nodes.", value="column")
-    ] = None
-    group_floor: Annotated[
-        float | None,
-        _promise(
-            "With --group-by: one threshold, and at least this share of every group covered.",
-            value="share",
-        ),
-    ] = None
-    chances: Annotated[
-        str | None,
-        _promise(
-            "Column with the chance of each node to be drawn for labelling; or edges.",
-            value="column",
-        ),
-    ] = None
-    confidence: Annotated[
-        float | None,
-        _promise(
-            "Reach the coverage with this probability in this draw, not only on average.",
-            value="share",
-        ),
-    ] = None
+    score: Literal["aps", "raps", "saps", "thr"] | None = _method(
+        "The basic score.", shown="aps; thr for pooled"
+    )
+    weights: str | None = _method(
+        "Fixed: 'lam,mu' for snaps, 'mu' for daps; or tune, minimum.", value="numbers", shown="tune"
+    )
+    seed: int | None = _method("Fixes every random draw.", value="number", shown=0)
+    class_conditional: bool = flag("A threshold per class.", "--class-conditional", PROMISE)
+    class_floor: float | None = _promise(
+        "Cover at least this share of every class, next to 1 - alpha of all.", value="share"
+    )
+    group_by: str | None = _promise(
+        "A threshold per value of this column of the nodes.", value="column"
+    )
+    group_floor: float | None = _promise(
+        "With --group-by: one threshold, and at least this share of every group covered.",
+        value="share",
+    )
+    chances: str | None = _promise(
+        "Column with the chance of each node to be drawn for labelling; or edges.", value="column"
+    )
+    confidence: float | None = _promise(
+        "Reach the coverage with this probability in this draw, not only on average.",
+        value="share",
+    )
 
     def estimator(self) -> Estimator:
         """The estimator that the options describe, its parameters checked."""
@@ -200,11 +153,9 @@ class MethodOptions(SearchOptions):
 class SavedOptions:
     """What to go on with."""
 
-    using: Annotated[
-        Path | None, _saved("What 'snaps calibrate' wrote.", "--with", value="file")
-    ] = None
-    missing: Missing = None
-    threshold: Threshold = None
+    using: Path | None = _saved("What 'snaps calibrate' wrote.", "--with", value="file")
+    missing: str | None = IF_MISSING
+    threshold: str | None = THRESHOLD
 
 
 def _weights(text: str, method: str) -> Any:
@@ -232,29 +183,3 @@ def given_options(options: Any) -> dict[str, Any]:
         for field in fields(options)
         if (value := getattr(options, field.name)) != field.default
     }
-
-
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Make the fields of a command's dataclasses options of the command."""
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and callable(kind)}
-    parameters = list[inspect.Parameter]()
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name in groups:
-            hints |= get_type_hints(groups[name], include_extras=True)
-            own = inspect.get_annotations(groups[name])  # which come before inherited ones
-            declared = inspect.signature(groups[name]).parameters.values()
-            parameters += sorted(declared, key=lambda each: each.name not in own)
-        else:
-            parameters.append(parameter)
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        command(**values)
-
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY) for each in parameters]
-    )
-    return run

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def status(text: str) -> Any:
-    """A spinner on stderr while something runs, if there is somebody to see it."""
+    """A spinner on stderr while something runs, if that is a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -72,12 +72,12 @@ def summarise(
     estimator: Estimator, data: Folder, sets: PredictionSets, empty: Any = "keep"
 ) -> dict[str, Any]:
     """What was predicted; with coverage where labels are known, and a look at the pool."""
-    sizes, some = sets.sizes, len(sets) > 0
+    sizes, any_sets = sets.sizes, len(sets) > 0
     summary: dict[str, Any] = {
         "sets": len(sets),
-        "size": float(sizes.mean()) if some else None,
-        "singletons": float((sizes == 1).mean()) if some else None,
-        "empty": float((sizes == 0).mean()) if some else None,
+        "size": float(sizes.mean()) if any_sets else None,
+        "singletons": float((sizes == 1).mean()) if any_sets else None,
+        "empty": float((sizes == 0).mean()) if any_sets else None,
     }
     trained = data.nodes("train", "valid")
     used = np.concatenate([estimator.calib_nodes_, estimator.tune_nodes_, trained])
@@ -95,7 +95,7 @@ def summarise(
             f"{count} of the sets are for nodes with role train or valid: the guarantee does not "
             "apply to them"
         )
-    if some and estimator.effective_labels_ is None:
+    if any_sets and estimator.effective_labels_ is None:
         summary |= compared(estimator, sets.nodes)
     return summary
 

@@ -20,8 +20,7 @@ from snaps.errors import SnapsError
 from snaps.io.files import check_apart, check_output
 from snaps.io.folders import CSV_FILES, check_folder, folder_files, open_folder
 from snaps.spark import predict_sets
-from snaps.spark._output import is_output, set_sizes, staged
-from snaps.spark._session import address, read_frames, session
+from snaps.spark._session import address, is_output, read_frames, session, set_sizes, staged
 
 _LOCAL = (
     "--with", "--group-by", "--group-floor", "--chances", "--empty", "--weighted", "--missing",

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from snaps.cli._help import in_options, name_classes
-from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+from snaps.cli._options import AS_JSON, FolderOptions, MethodOptions, SavedOptions
 from snaps.errors import SnapsError, SnapsWarning
 
 
-@with_options
 def check(
-    source: FolderOptions, how: MethodOptions, saved: SavedOptions, as_json: AsJson = False
+    *, source: FolderOptions, how: MethodOptions, saved: SavedOptions, as_json: bool = AS_JSON
 ) -> None:
     """Look at a graph folder: what it has, what will happen.
 
@@ -23,7 +22,14 @@ def check(
     of them for alpha, and what is missing. Nothing is written and nothing calibrated. Exit code 2
     if 'snaps predict' would stop.
     """
-    from snaps.cli._calibration import asked_estimator, class_names, continued, found, planned, read
+    from snaps.cli._calibration import (
+        asked_estimator,
+        class_names,
+        contents,
+        plan_calibration,
+        plan_continuation,
+        read,
+    )
     from snaps.cli._show import provenance
     from snaps.drawing import check_drawn
     from snaps.predictor.estimator import method_of
@@ -32,9 +38,9 @@ def check(
     method = method_of(estimator)
     data, inputs = read(source, how.group_by, chances=how.chances)
     names, missing = class_names(data, source.classes), list[str]()
-    known = range(data.probs.shape[1]) if names is None else names
-    name_classes(known)
-    result: dict[str, Any] = {"folder": str(source.folder), "found": found(data, known)}
+    classes = range(data.probs.shape[1]) if names is None else names
+    name_classes(classes)
+    result: dict[str, Any] = {"folder": str(source.folder), "found": contents(data, classes)}
     plan: dict[str, Any] = {"method": method.name, "alpha": float(method.alpha)}
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", SnapsWarning)
@@ -43,9 +49,9 @@ def check(
             method = method.with_group_floor(how.group_floor, groups)
             if saved.using is None:
                 check_drawn(source.folder, how.chances)
-                plan |= planned(data, source, method, names, groups, how.chances is None)
+                plan |= plan_calibration(data, source, method, names, groups, how.chances is None)
             else:
-                plan |= continued(data, source.folder, estimator, saved)
+                plan |= plan_continuation(data, source.folder, estimator, saved)
         except SnapsError as error:
             missing.append(in_options(str(error)))
     texts = [in_options(str(note.message)) for note in notes if note.category is SnapsWarning]
@@ -72,25 +78,25 @@ def _print(result: dict[str, Any]) -> None:
     """The result as lines."""
     from snaps._tables import print_table
 
-    found, plan = result["found"], result["plan"]
-    names = [str(name) for name in found["classes"]]
+    held, plan = result["found"], result["plan"]
+    names = [str(name) for name in held["classes"]]
     listed = ", ".join(names[:8]) + ", ..." * (len(names) > 8)
-    counts = list(found["labels"].values())
-    features = "none" if found["features"] is None else "{:,} x {:,}".format(*found["features"])
+    counts = list(held["labels"].values())
+    features = "none" if held["features"] is None else "{:,} x {:,}".format(*held["features"])
     lines = {
-        "nodes": f"{found['nodes']:,}, ids are {found['ids']}",
-        "edges": f"{found['edges']:,}; {found['isolated']:,} isolated nodes",
+        "nodes": f"{held['nodes']:,}, ids are {held['ids']}",
+        "edges": f"{held['edges']:,}; {held['isolated']:,} isolated nodes",
         "features": features,
         "classes": f"{len(names)}: {listed}",
-        "probabilities": "rows sum to {:.4g} ... {:.4g}".format(*found["sums"] or (0, 0)),
-        "labels": f"{sum(counts):,} of {found['nodes']:,} nodes",
+        "probabilities": "rows sum to {:.4g} ... {:.4g}".format(*held["sums"] or (0, 0)),
+        "labels": f"{sum(counts):,} of {held['nodes']:,} nodes",
     }
     if counts:
         lines["labels"] += f"; {len(counts)} classes, {min(counts):,} to {max(counts):,} per class"
     print(f"Found in {result['folder']}")
     for name, text in lines.items():
         print(f"  {name:<14} {text}")
-    rows = [[name, *(f"{count:,}" for count in pair)] for name, pair in found["roles"].items()]
+    rows = [[name, *(f"{count:,}" for count in pair)] for name, pair in held["roles"].items()]
     print_table(["role", "nodes", "with label"], rows)
     if "predicted" in plan:
         print("\n".join(_steps(plan)))

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from snaps.cli._help import Program, argument, option
-from snaps.cli._options import AsJson
+from snaps.cli._options import AS_JSON
 from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
     from snaps.datasets.registry import Spec
 
-DataDirOption = Annotated[
-    Path | None,
-    option("Folder of .npz files in the manifest's layout.", value="folder", default="SNAPS_DATA"),
-]
+DATA_DIR = option(
+    "Folder of .npz files in the manifest's layout.", value="folder", shown="SNAPS_DATA"
+)
 
 
-def list_(data_dir: DataDirOption = None, as_json: AsJson = False) -> None:
+def list_(*, data_dir: Path | None = DATA_DIR, as_json: bool = AS_JSON) -> None:
     """Show all datasets, the paper's statistics of them, and where they are found.
 
     Found files are not opened for this: 'snaps datasets verify' checks them.
@@ -58,11 +57,11 @@ def list_(data_dir: DataDirOption = None, as_json: AsJson = False) -> None:
 
 
 def fetch(
-    names: Annotated[list[str], argument("Names of datasets, or 'all'.", "NAME")],
-    mirror: Annotated[
-        str | None,
-        option("Address of a copy made by 'wget -x'.", value="address", default="SNAPS_MIRROR"),
-    ] = None,
+    *,
+    names: list[str] = argument("Names of datasets, or 'all'.", "NAME"),
+    mirror: str | None = option(
+        "Address of a copy made by 'wget -x'.", value="address", shown="SNAPS_MIRROR"
+    ),
 ) -> None:
     """Download datasets into the cache; sound copies there are kept.
 
@@ -86,11 +85,10 @@ def fetch(
 
 
 def verify(
-    names: Annotated[
-        list[str] | None, argument("Names of datasets.  [default: all]", "NAME")
-    ] = None,
-    data_dir: DataDirOption = None,
-    as_json: AsJson = False,
+    *,
+    names: list[str] | None = argument("Names of datasets.  [default: all]", "NAME", default=None),
+    data_dir: Path | None = DATA_DIR,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Check the checksum and the statistics of every file that is there."""
     from dataclasses import asdict
@@ -121,7 +119,7 @@ def verify(
 @click.pass_context
 def datasets(context: click.Context) -> None:
     if context.invoked_subcommand is None:
-        list_()
+        context.invoke(datasets.commands["list"])
 
 
 datasets.add(list_, "datasets list --data-dir /data/graphs", "list")
@@ -131,16 +129,16 @@ datasets.add(verify, "datasets verify cora_ml")
 
 def _notes(spec: Spec, path: Path | None) -> list[str]:
     """What can be said without reading the arrays."""
-    import zipfile
+    from snaps.io.files import open_npz
 
     notes = [] if spec.in_paper else ["not in the paper"]
     if "classes" in spec.corrections:
         notes.append(f"has {spec.corrections['classes'][0]} classes in truth")
     if path is not None:
         try:
-            with zipfile.ZipFile(path) as archive:
-                if "x_is_surrogate.npy" in archive.namelist():
+            with open_npz(path) as arrays:
+                if "x_is_surrogate" in arrays:
                     notes.append("the file found has surrogate features")
-        except (OSError, zipfile.BadZipFile):
+        except SnapsError:
             notes.append("the file found is damaged")
     return notes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from snaps.cli._help import option
-from snaps.cli._options import ALPHA, AsJson, Seed
+from snaps.cli._options import ALPHA, AS_JSON, SEED
 from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
@@ -18,11 +18,12 @@ AREAS = ("biology", "chemistry", "history", "law", "medicine", "physics")
 
 
 def demo(
-    out: Annotated[Path, option("Folder for the results.", value="folder")] = Path("demo"),
-    nodes: Annotated[int, option("Nodes of the synthetic graph.", value="number")] = 3000,
-    alpha: Annotated[float, option(f"{ALPHA}.", value="rate")] = 0.05,
-    seed: Seed = None,
-    as_json: AsJson = False,
+    *,
+    out: Path = option("Folder for the results.", default=Path("demo"), value="folder"),
+    nodes: int = option("Nodes of the synthetic graph.", default=3000, value="number"),
+    alpha: float = option(f"{ALPHA}.", default=0.05, value="rate"),
+    seed: int | None = SEED,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Try it on a synthetic graph: methods compared, sets, report.
 

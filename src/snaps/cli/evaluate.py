@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from snaps.cli._help import option
-from snaps.cli._options import AsJson, FolderOptions, SearchOptions, Seed, with_options
+from snaps.cli._help import flag, option
+from snaps.cli._options import AS_JSON, SEED, FolderOptions, SearchOptions
 from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
@@ -13,48 +13,38 @@ if TYPE_CHECKING:
     from snaps.folder import Folder
 
 
-@with_options
 def evaluate(
-    source: FolderOptions,
-    splits: Annotated[
-        int,
-        option(
-            "Number of random calibration/test splits.", "--splits", "--n-splits", value="number"
-        ),
-    ] = 100,
-    alpha: Annotated[
-        list[float] | None,
-        option("Error rate of the sets; may be repeated.", value="rate", default=0.05),
-    ] = None,
-    calib: Annotated[
-        int | None,
-        option(
-            "Labelled nodes per split to calibrate and tune on.",
-            "--calib",
-            "--n-calib",
-            value="number",
-            default="as many as have role calib",
-        ),
-    ] = None,
-    goal: Annotated[
-        Literal["smallest", "singletons", "classes", "sizes"] | None,
-        option("Recommend a method: smallest sets, most singletons, balanced classes or sizes."),
-    ] = None,
-    chances: Annotated[
-        str | None,
-        option(
-            "Draw labels with the chances in this column, or by edges, in each split.",
-            value="column",
-        ),
-    ] = None,
-    smoothed: Annotated[
-        bool,
-        option("Let chance decide on ties: coverage is exactly 1 - alpha.", "--smoothed"),
-    ] = False,
     *,
+    source: FolderOptions,
+    splits: int = option(
+        "Number of random calibration/test splits.",
+        "--splits",
+        "--n-splits",
+        default=100,
+        value="number",
+    ),
+    alpha: list[float] | None = option(
+        "Error rate of the sets; may be repeated.", value="rate", shown=0.05
+    ),
+    calib: int | None = option(
+        "Labelled nodes per split to calibrate and tune on.",
+        "--calib",
+        "--n-calib",
+        value="number",
+        shown="as many as have role calib",
+    ),
+    goal: Literal["smallest", "singletons", "classes", "sizes"] | None = option(
+        "Recommend a method: smallest sets, most singletons, balanced classes or sizes."
+    ),
+    chances: str | None = option(
+        "Draw labels with the chances in this column, or by edges, in each split.", value="column"
+    ),
+    smoothed: bool = flag(
+        "Let chance decide on ties: coverage is exactly 1 - alpha.", "--smoothed"
+    ),
     search: SearchOptions,
-    seed: Seed = None,
-    as_json: AsJson = False,
+    seed: int | None = SEED,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Compare all methods on random splits of the labelled nodes.
 
@@ -157,7 +147,7 @@ def _advice(
         raise SnapsError("'--goal' must have nodes of role tune, valid or calib to compare on")
     if budget < fewest_nodes(alpha):
         raise SnapsError(
-            f"'--goal' must have at least {fewest_nodes(alpha)} nodes that calibrate, got {budget}"
+            f"'--goal' must have at least {fewest_nodes(alpha)} calibration nodes, got {budget}"
         )
     return advise(
         data.graph, data.probs, data.labels, tune, goal, n_calib=budget, alpha=alpha,
@@ -189,7 +179,7 @@ def _note(rows: list[dict[str, Any]], advice: Advice) -> str:
         by, noise = advice.comparison.difference(best["method"], advice.name, key)
         notes.append(
             f"Note: {best['method']} is ahead in the table ({best[key]:.3f} against "
-            f"{mine[key]:.3f}), which looks at labels that calibrate and are predicted. The "
+            f"{mine[key]:.3f}), which looks at labels of calibration and test nodes. The "
             f"recommendation must not; on {tuning} tuning nodes the two differ by {by:+.3f} "
             f"({by - noise:+.3f} to {by + noise:+.3f})."
         )

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from snaps.cli._help import argument, name_classes, option
-from snaps.cli._options import (
-    ALPHA,
-    AsJson,
-    FolderArgument,
-    FolderOptions,
-    Missing,
-    Seed,
-    Threshold,
-    with_options,
-)
+from snaps.cli._help import argument, flag, name_classes, option
+from snaps.cli._options import ALPHA, AS_JSON, FOLDER, IF_MISSING, SEED, THRESHOLD, FolderOptions
 from snaps.errors import SnapsError
 
-Plot = Annotated[Path | None, option("File for a picture: .png, .svg or .pdf.", value="file")]
+PLOT = option("File for a picture: .png, .svg or .pdf.", value="file")
 
 
 def plan(
-    alpha: Annotated[float, option(f"{ALPHA}.", value="rate")] = 0.05,
-    within: Annotated[
-        float, option("How far coverage may be from 1 - alpha.", value="share")
-    ] = 0.01,
-    nodes: Annotated[
-        int | None, option("Number of nodes to predict.", value="number", default="any")
-    ] = None,
-    confidence: Annotated[float, option("Probability of being so close.", value="share")] = 0.9,
-    plot: Plot = None,
-    as_json: AsJson = False,
+    *,
+    alpha: float = option(f"{ALPHA}.", default=0.05, value="rate"),
+    within: float = option("How far coverage may be from 1 - alpha.", default=0.01, value="share"),
+    nodes: int | None = option("Number of nodes to predict.", value="number", shown="any"),
+    confidence: float = option("Probability of being so close.", default=0.9, value="share"),
+    plot: Path | None = PLOT,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show how many calibration labels you need.
 
@@ -46,30 +34,26 @@ def plan(
     if plot is not None:
         check_picture(plot, "--plot")
         check_writable(plot)
-    found = make_plan(alpha, within=within, nodes=nodes, confidence=confidence)
-    lines = [str(found)]
+    needed = make_plan(alpha, within=within, nodes=nodes, confidence=confidence)
+    lines = [str(needed)]
     if plot is not None:
-        found.plot(plot)
+        needed.plot(plot)
         lines.append(f"wrote {plot}")
-    print_result(found.to_dict(), as_json, lines)
+    print_result(needed.to_dict(), as_json, lines)
 
 
 def draw(
-    folder: FolderArgument,
-    out: Annotated[
-        Path, option("CSV file with columns id and label, for people to fill in.", value="file")
-    ],
-    nodes: Annotated[
-        int | None, option("How many nodes to draw, with earlier ones.", value="number")
-    ] = None,
-    chances: Annotated[
-        str | None,
-        option(
-            "Instead: draw each node by itself, with the chance in this column.", value="column"
-        ),
-    ] = None,
-    seed: Seed = None,
-    as_json: AsJson = False,
+    *,
+    folder: Path = FOLDER,
+    out: Path = option(
+        "CSV file with columns id and label, for people to fill in.", required=True, value="file"
+    ),
+    nodes: int | None = option("How many nodes to draw, with earlier ones.", value="number"),
+    chances: str | None = option(
+        "Instead: draw each node by itself, with the chance in this column.", value="column"
+    ),
+    seed: int | None = SEED,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Draw nodes at random, to be labelled for calibration.
 
@@ -92,13 +76,11 @@ def draw(
 
 
 def label(
-    folder: FolderArgument,
-    file: Annotated[Path, argument("What 'snaps draw' wrote, with labels.", "FILE")],
-    allow_missing: Annotated[
-        bool,
-        option("Count nodes without a label as not covered.", "--allow-missing"),
-    ] = False,
-    as_json: AsJson = False,
+    *,
+    folder: Path = FOLDER,
+    file: Path = argument("What 'snaps draw' wrote, with labels.", "FILE"),
+    allow_missing: bool = flag("Count nodes without a label as not covered.", "--allow-missing"),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Put filled-in labels into a graph folder, with role calib.
 
@@ -116,23 +98,21 @@ def label(
     print_result(done, as_json, [*lines, f"wrote {done['record']}"])
 
 
-@with_options
 def watch(
-    model: Annotated[Path, argument("What 'snaps calibrate' wrote.", "MODEL")],
+    *,
+    model: Path = argument("What 'snaps calibrate' wrote.", "MODEL"),
     source: FolderOptions,
-    labels: Annotated[
-        Path,
-        option("CSV file with columns id and label, in the order of arrival.", value="file"),
-    ],
-    alarm: Annotated[float, option("Probability of a false alarm at most.", value="share")] = 0.01,
-    state: Annotated[
-        Path | None,
-        option("File with what was counted before.", value="file", default="MODEL.watch.json"),
-    ] = None,
-    missing: Missing = None,
-    threshold: Threshold = None,
-    plot: Plot = None,
-    as_json: AsJson = False,
+    labels: Path = option(
+        "CSV file with columns id and label, in the order of arrival.", required=True, value="file"
+    ),
+    alarm: float = option("Probability of a false alarm at most.", default=0.01, value="share"),
+    state: Path | None = option(
+        "File with what was counted before.", value="file", shown="MODEL.watch.json"
+    ),
+    missing: str | None = IF_MISSING,
+    threshold: str | None = THRESHOLD,
+    plot: Path | None = PLOT,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Count audited labels, and raise an alarm if coverage drops.
 

@@ -6,71 +6,50 @@ import json
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import click
 
-from snaps.cli._help import RESOURCES, option
-from snaps.cli._options import (
-    AsJson,
-    FolderOptions,
-    MethodOptions,
-    SavedOptions,
-    given_options,
-    with_options,
-)
+from snaps.cli._help import RESOURCES, flag, option
+from snaps.cli._options import AS_JSON, FolderOptions, MethodOptions, SavedOptions, given_options
 from snaps.errors import SnapsError, warn
 
 _resource = partial(option, group=RESOURCES)
 
 
-@with_options
 def predict(
-    out: Annotated[
-        str,
-        option("File for id, labels and size: .parquet, .csv or .jsonl; - is CSV.", value="file"),
-    ],
+    *,
+    out: str = option(
+        "File for id, labels and size: .parquet, .csv or .jsonl; - is CSV.",
+        required=True,
+        value="file",
+    ),
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
-    empty: Annotated[
-        Literal["keep", "top"],
-        option("'top' adds the most probable label to sets that would be empty."),
-    ] = "keep",
-    save: Annotated[
-        Path | None, option("Also save the calibrated predictor.", value="file")
-    ] = None,
-    decide: Annotated[
-        str | None,
-        option(
-            "Actions for sets of one label, such as 'fraud=block,honest=pass': adds a column "
-            "decision.",
-            value="actions",
-        ),
-    ] = None,
-    otherwise: Annotated[
-        str | None,
-        option("With --decide: the action for all other sets.", value="action", default="review"),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        _resource(
-            "Memory to stay within, such as 8GB. Large tables are stored in temporary files next "
-            "to --out if need be.",
-            value="size",
-        ),
-    ] = None,
-    engine: Annotated[
-        Literal["local", "spark"],
-        _resource("Where to work: in this process, or on a Spark cluster."),
-    ] = "local",
-    master: Annotated[
-        str | None,
-        _resource(
-            "With --engine spark: the cluster, such as spark://host:7077 or yarn.", value="address"
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    empty: Literal["keep", "top"] = option(
+        "'top' adds the most probable label to sets that would be empty.", default="keep"
+    ),
+    save: Path | None = option("Also save the calibrated predictor.", value="file"),
+    decide: str | None = option(
+        "Actions for sets of one label, such as 'fraud=block,honest=pass': adds a column decision.",
+        value="actions",
+    ),
+    otherwise: str | None = option(
+        "With --decide: the action for all other sets.", value="action", shown="review"
+    ),
+    memory: str | None = _resource(
+        "Memory to stay within, such as 8GB. Large tables are stored in temporary files next to "
+        "--out if need be.",
+        value="size",
+    ),
+    engine: Literal["local", "spark"] = _resource(
+        "Where to work: in this process, or on a Spark cluster.", default="local"
+    ),
+    master: str | None = _resource(
+        "With --engine spark: the cluster, such as spark://host:7077 or yarn.", value="address"
+    ),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Write prediction sets for the nodes of a graph folder.
 
@@ -146,15 +125,13 @@ def predict(
     print_summary(summary, as_json, prediction(summary))
 
 
-@with_options
 def calibrate(
-    out: Annotated[Path, option("File for the calibrated predictor.", value="file")],
+    *,
+    out: Path = option("File for the calibrated predictor.", required=True, value="file"),
     source: FolderOptions,
     how: MethodOptions,
-    data: Annotated[
-        bool, option("Keep graph and probabilities in the file, too.", "--data")
-    ] = False,
-    as_json: AsJson = False,
+    data: bool = flag("Keep graph and probabilities in the file, too.", "--data"),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Calibrate on a graph folder, and save the result for later.
 

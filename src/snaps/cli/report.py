@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from snaps.cli._help import option
-from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+from snaps.cli._options import AS_JSON, FolderOptions, MethodOptions, SavedOptions
 from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     from snaps.predictor.estimator import Estimator
 
 
-@with_options
 def report(
-    out: Annotated[Path, option("The page, for instance report.html.", value="file")],
+    *,
+    out: Path = option("The page, for instance report.html.", required=True, value="file"),
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
-    show: Annotated[
-        list[str] | None,
-        option("Id of a node that the page must show; may be repeated.", value="id"),
-    ] = None,
-    as_json: AsJson = False,
+    show: list[str] | None = option(
+        "Id of a node that the page must show; may be repeated.", value="id"
+    ),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Write an HTML report on the sets of a graph folder.
 

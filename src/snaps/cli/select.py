@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from snaps.cli._help import option
-from snaps.cli._options import AsJson, FolderOptions, MethodOptions, SavedOptions, with_options
+from snaps.cli._options import AS_JSON, FolderOptions, MethodOptions, SavedOptions
 from snaps.errors import SnapsError
 
 if TYPE_CHECKING:
     from snaps.predictor.selection import Selection
 
-Out = Annotated[
-    str,
-    option(
-        "File for id, label, p, selected and rank: .parquet, .csv, .jsonl; - is CSV.", value="file"
-    ),
-]
+OUT = option(
+    "File for id, label, p, selected and rank: .parquet, .csv, .jsonl; - is CSV.",
+    required=True, value="file",
+)  # fmt: skip
 
 
-@with_options
 def select(
-    label: Annotated[str, option("The class to list nodes of.", value="class")],
-    out: Out,
+    *,
+    label: str = option("The class to list nodes of.", required=True, value="class"),
+    out: str = OUT,
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
-    fdr: Annotated[
-        float,
-        option("False discovery rate: the share of another class, on average.", value="share"),
-    ] = 0.1,
-    as_json: AsJson = False,
+    fdr: float = option(
+        "False discovery rate: the share of another class, on average.", default=0.1, value="share"
+    ),
+    as_json: bool = AS_JSON,
 ) -> None:
     """List nodes of a class, with a bound on false discoveries.
 
@@ -50,16 +47,16 @@ def select(
     )  # fmt: skip
 
 
-@with_options
 def accept(
-    out: Out,
+    *,
+    out: str = OUT,
     source: FolderOptions,
     how: MethodOptions,
     saved: SavedOptions,
-    error: Annotated[
-        float, option("The share of accepted labels that is wrong, on average.", value="share")
-    ] = 0.02,
-    as_json: AsJson = False,
+    error: float = option(
+        "The share of accepted labels that is wrong, on average.", default=0.02, value="share"
+    ),
+    as_json: bool = AS_JSON,
 ) -> None:
     """List nodes whose top label can be accepted without review.
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from snaps._checks import check_flag, check_path
 from snaps._runtime.progress import track
-from snaps.datasets.dataset import Arrays, Dataset, build, statistics
+from snaps.datasets.dataset import Dataset, build
 from snaps.datasets.registry import DATASETS, Spec, find_spec
 from snaps.errors import SnapsError
-from snaps.io.files import atomic_path, open_npz, parse_json, write_npz
-
-Get = Callable[[str, str], str]  # downloads a URL into a folder, returns the path
+from snaps.io.files import open_npz, parse_json, sha256
 
 
 def load(
@@ -67,7 +60,7 @@ def load(
         return read(spec, paths[0])
     if not download:
         searched = " nor ".join(f"in '{folder}'" for folder in folders(data_dir).values())
-        raise SnapsError(f"'{spec.name}.npz' is not {searched}; {_how_to_get(spec)}")
+        raise SnapsError(f"'{spec.name}.npz' is not {searched}; {how_to_get(spec)}")
     return read(spec, fetch(spec.name))
 
 
@@ -101,12 +94,6 @@ def found_files(spec: Spec, data_dir: str | os.PathLike[str] | None = None) -> d
     """The files of a dataset that exist, by the word for their folder."""
     paths = {word: folder / f"{spec.name}.npz" for word, folder in folders(data_dir).items()}
     return {word: path for word, path in paths.items() if path.is_file()}
-
-
-def sha256(path: Path) -> str:
-    """The checksum of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def known_sha256(spec: Spec, path: Path) -> str | None:
@@ -186,48 +173,12 @@ def fetch(name: str, *, mirror: str | None = None) -> Path:
             read(spec, path)
             return path
         except SnapsError:
-            _print_progress(f"{spec.name}: the cached copy is damaged, getting it again")
-    upstream = _upstream(spec)
-    mirror = mirror or os.environ.get("SNAPS_MIRROR") or None
-    sources: dict[str, str] = {}
-
-    def get(url: str, folder: str) -> str:
-        _print_progress(f"{spec.name}: downloading {url}")
-        file = upstream.download(url, folder, mirror)
-        sources[url] = sha256(file)
-        return str(file)
-
-    with _temporary_folder(path.parent) as folder:
-        arrays, loader = _from_upstream(upstream, spec, folder, get, sources)
-        _print_progress(f"{spec.name}: checking and storing")
-        dataset = build(spec, arrays, f"{spec.name} from {_hosts(sources)}")
-        path.with_suffix(".json").unlink(missing_ok=True)  # the record of another file
-        write_npz(path, arrays, compress=True)
-    record = {
-        "name": spec.name,
-        "sha256": sha256(path),
-        "bytes": path.stat().st_size,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "loader": loader,
-        "mirror": mirror,
-        "sources": sources,
-        "statistics": asdict(statistics(dataset, directed=spec.directed)),
-        "notes": dataset.notes,
-    }
-    with atomic_path(path.with_suffix(".json")) as temporary:
-        temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+            print(f"{spec.name}: the cached copy is damaged, getting it again", file=sys.stderr)
+    _upstream(spec).store(spec, path, mirror or os.environ.get("SNAPS_MIRROR") or None)
     return path
 
 
-def _print_progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _hosts(sources: Iterable[str]) -> str:
-    return " and ".join(sorted({url.split("/")[2] for url in sources}))
-
-
-def _how_to_get(spec: Spec) -> str:
+def how_to_get(spec: Spec) -> str:
     """What to do on a machine without network."""
     return (
         f"run 'snaps datasets fetch {spec.name}' on a machine with network and put its "
@@ -236,46 +187,14 @@ def _how_to_get(spec: Spec) -> str:
     )
 
 
-def _temporary_folder(cache: Path) -> tempfile.TemporaryDirectory[str]:
-    """A folder inside the cache: on its disk there is room, and an error comes early."""
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise SnapsError(
-            f"cannot write to the cache '{cache}': {error.strerror}; "
-            "set SNAPS_CACHE to a folder that you may write to"
-        ) from error
-
-
 def _upstream(spec: Spec) -> Any:
-    """What downloads and reads upstream files: a module that the laboratory registers."""
+    """What downloads, reads and stores upstream files: a module that the laboratory registers."""
     for entry in entry_points(group="snaps.upstream"):
         return entry.load()
     raise SnapsError(
         f"cannot fetch '{spec.name}': upstream files are read by the laboratory, which is not "
         "installed: in a clone of the repository, pip install -c lab/constraints.txt -e lab"
     )
-
-
-def _from_upstream(
-    upstream: Any, spec: Spec, folder: str, get: Get, sources: Mapping[str, str]
-) -> tuple[Arrays, str]:
-    """Run the upstream loader; whatever it raises becomes one line."""
-    try:
-        # What the loaders print is progress, and results alone go to stdout.
-        with redirect_stdout(sys.stderr):
-            return upstream.read(spec, folder, get)
-    except SnapsError as error:
-        raise SnapsError(f"cannot fetch '{spec.name}': {error}; {_how_to_get(spec)}") from error
-    except Exception as error:  # zipfile, NumPy, pandas and the loaders raise what they like
-        sent = f"what {_hosts(sources)} sent" if sources else "the upstream files"
-        # One sentence: NumPy's second is the advice to unpickle what was sent.
-        reason = f"{type(error).__name__}: {error}".split(". ")[0]
-        raise SnapsError(
-            f"cannot fetch '{spec.name}': {spec.loader} cannot read {sent}, which may be damaged "
-            f"or cut short ({reason})"
-        ) from error
 
 
 # --- Are files sound? --------------------------------------------------------------------------

@@ -69,8 +69,6 @@ class CsvColumns(Columns):
                     strings_can_be_null=True,
                 ),
             )
-        except MemoryError as error:
-            raise unreadable(self.path, error, "") from error
         except Exception as error:  # of whatever kind pyarrow finds fit
             raise unreadable(self.path, error, f"not a CSV file: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -135,58 +136,31 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     the system can, the new one has no name before it is whole: nothing is left if we are killed.
     """
     target = check_writable(path)
+    # Hidden, in the same folder, and short enough for any name that is itself allowed.
+    temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}")
     handle = _open_nameless(target.parent)
     try:
         kept = _mode(target) if target.exists() else None
-        with _named(target) if handle is None else _nameless(target, handle) as temporary:
-            usual = _mode(temporary)  # to ask for the umask would be to change it, for all threads
-            temporary.chmod(0o600)
-            yield temporary
-            # A file that is replaced keeps its mode: what was private stays private.
-            temporary.chmod(usual if kept is None else kept)
+        if handle is None:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        place = temporary if handle is None else _opened(handle)
+        usual = _mode(place)  # to ask for the umask would be to change it, for all threads
+        place.chmod(0o600)
+        yield place
+        # A file that is replaced keeps its mode: what was private stays private.
+        place.chmod(usual if kept is None else kept)
+        if handle is None or not _linked(handle, target):  # no link replaces a file
+            if handle is not None and not _linked(handle, temporary):  # links may be forbidden
+                shutil.copy(place, temporary)
+            os.replace(temporary, target)
     except OSError as error:
         # Arrow wraps the system's words in others, but passes its number on.
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise SnapsError(f"cannot write '{path}': {reason}") from error
-
-
-@contextmanager
-def _named(target: Path) -> Iterator[Path]:
-    """A file with a temporary name, which is renamed when the block succeeds."""
-    temporary = _temporary_name(target)
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    try:
-        yield temporary
-        os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _nameless(target: Path, handle: int) -> Iterator[Path]:
-    """An open file without a name, which gets one when the block succeeds."""
-    try:
-        place = _opened(handle)
-        yield place
-        try:
-            _give_name(place, target, handle)
-        except OSError:  # links may be forbidden
-            with _named(target) as temporary:
-                shutil.copy(place, temporary)
-    finally:
-        os.close(handle)
-
-
-def _give_name(place: Path, target: Path, handle: int) -> None:
-    try:
-        _link(place, target, handle)
-    except FileExistsError:  # no link replaces a file, but a rename does
-        temporary = _temporary_name(target)
-        try:
-            _link(place, temporary, handle)
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        if handle is not None:
+            os.close(handle)
 
 
 def _open_nameless(folder: Path) -> int | None:
@@ -207,18 +181,24 @@ def _opened(handle: int) -> Path:
     return Path(f"/proc/self/fd/{handle}")
 
 
-def _link(place: Path, name: Path, handle: int) -> None:
-    # Only with a folder to start from, which a whole path does not need, is the link followed.
-    os.link(place, name, src_dir_fd=handle, follow_symlinks=True)
-
-
-def _temporary_name(target: Path) -> Path:
-    """A hidden name in the same folder, short enough for any name that is itself allowed."""
-    return target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}")
+def _linked(handle: int, name: Path) -> bool:
+    """Whether an open file without a name could be given one."""
+    try:
+        # Only with a folder to start from, which a whole path does not need, is the link followed.
+        os.link(_opened(handle), name, src_dir_fd=handle, follow_symlinks=True)
+    except OSError:
+        return False
+    return True
 
 
 def _mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """The checksum of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # -- pictures and JSON ---------------------------------------------------------------------------

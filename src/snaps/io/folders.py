@@ -31,7 +31,7 @@ from snaps._checks.named import EDGE_COLUMNS
 from snaps.errors import SnapsError, warn
 from snaps.io.csv import FEATURE, CsvColumns
 from snaps.io.features import read_feature_file
-from snaps.io.files import unreadable
+from snaps.io.files import sha256, unreadable
 from snaps.io.parquet import Columns, is_text
 
 CSV_FILES = ("nodes.csv", "edges.csv")
@@ -144,15 +144,14 @@ def digests(paths: Iterable[Path]) -> dict[str, str]:
     What `sha256sum` prints of a file; of a folder of part files, what it prints of its own output
     for all of them in the order of their names.
     """
-    return {path.name: _sha256(path) for path in paths if os.path.exists(path)}
-
-
-def _sha256(path: Path) -> str:
-    if path.is_dir():
-        lines = [f"{_sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in part_files(path)]
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    out = {}
+    for path in filter(os.path.exists, paths):
+        if path.is_dir():
+            lines = [f"{sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in part_files(path)]
+            out[path.name] = hashlib.sha256("".join(lines).encode()).hexdigest()
+        else:
+            out[path.name] = sha256(path)
+    return out
 
 
 def _either(root: Path, name: str) -> Path:
@@ -240,33 +239,28 @@ def _change_parquet(
 ) -> None:
     """One row group after the other, so that wide features need not fit into memory."""
     with pq.ParquetFile(path, page_checksum_verification=True) as old:
-        schema, fresh = old.schema_arrow, dict[str, Any]()
+        schema, changed = old.schema_arrow, dict[str, Any]()
+        chosen = np.zeros(old.metadata.num_rows, bool)
+        chosen[rows] = True
         for name, values in columns.items():
             place = schema.get_field_index(name)
             kind = None if place < 0 else schema.field(place).type
-            fresh[name] = _typed(values, kind, f"{path.name} column '{name}'")
-            field = pa.field(name, fresh[name].type)
+            new_values = _typed(values, kind, f"{path.name} column '{name}'")
+            column = pa.nulls(len(chosen), new_values.type)
+            if place >= 0:
+                column = old.read([name]).column(0).cast(new_values.type).combine_chunks()
+            in_order = new_values.take(pa.array(np.argsort(rows)))
+            changed[name] = pc.replace_with_mask(column, pa.array(chosen), in_order)
+            field = pa.field(name, column.type)
             schema = schema.append(field) if place < 0 else schema.set(place, field)
         begin = 0
         with pq.ParquetWriter(new, schema, write_page_checksum=True) as writer:
             for group in range(old.num_row_groups):
                 table = old.read_row_group(group)
-                inside = (rows >= begin) & (rows < begin + len(table))
-                for name, values in fresh.items():
-                    field, place = schema.field(name), table.schema.get_field_index(name)
-                    column = pa.nulls(len(table), field.type)
-                    if place >= 0:
-                        column = table.column(place).combine_chunks().cast(field.type)
-                    chosen = np.zeros(len(table), bool)
-                    chosen[rows[inside] - begin] = True
-                    order = np.argsort(rows[inside])
-                    taken = values.take(pa.array(np.flatnonzero(inside)[order]))
-                    column = pc.replace_with_mask(column, pa.array(chosen), taken)
-                    if place < 0:
-                        table = table.append_column(field, column)
-                    else:
-                        table = table.set_column(place, field, column)
-                writer.write_table(table.cast(schema))
+                fresh = {name: table[name] for name in table.column_names}
+                for name, column in changed.items():
+                    fresh[name] = column.slice(begin, len(table))
+                writer.write_table(pa.table(fresh).cast(schema))
                 begin += len(table)
 
 

@@ -52,7 +52,8 @@ class Columns:
         options: dict[str, Any] = {"format": ParquetFileFormat(default_fragment_scan_options=scan)}
         try:
             parts = dataset(path, **options)
-            schemas = [_decoded(part.physical_schema) for part in parts.get_fragments()]
+            self._parts = list(parts.get_fragments())
+            schemas = [_decoded(part.physical_schema) for part in self._parts]
             if path.is_dir():
                 texts = {each.name for schema in schemas for each in schema if is_text(each.type)}
                 keys = hive(path, parts.files, texts)
@@ -93,6 +94,11 @@ class Columns:
         """The columns that the names of the folders of part files are, and their types."""
         schema = self._data.partitioning.schema if self.path.is_dir() else ()
         return {field.name: self.types[field.name] for field in schema}
+
+    def unlike_parts(self) -> list[str]:
+        """One part file for each schema that parts have."""
+        parts = {str(part.physical_schema.remove_metadata()): part.path for part in self._parts}
+        return list(parts.values())
 
     def width(self, name: str) -> tuple[int, np.dtype]:
         """Numbers in the first list of a column, and their type; none without the column."""

@@ -12,6 +12,7 @@ import base64
 import datetime
 import hashlib
 import os
+import time
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -68,14 +69,14 @@ def report(
     even = predictor.calibration.odds is None  # else nodes drawn and not drawn look different
     comparable = even and wanted.size and inputs.positions(roles.calib.keys).size
     look = compare_at(predictor, wanted) if comparable else None
-    subject = Subject(predictor, wanted, truth, evaluation, look, title, source, _today())
+    subject = Subject(predictor, wanted, truth, predictor.sets_at(wanted), evaluation, look)
     facts, summary = gather(subject), summarise(subject)
     examples = [example.position for example in summary.examples]
     packed = pack_explorer(subject, np.union1d(shown_nodes, examples).astype(np.int64))
     page = _templates().get_template("page.html.jinja").render(
+        title=title, source=source, date=_today(), version=__version__,
         facts=facts, summary=summary, notes=find_notes(subject, facts.weights.chosen),
-        watch=watched, slice_name=slice_name,
-        explorer=packed, charts=charts, version=__version__,
+        watch=watched, slice_name=slice_name, explorer=packed, charts=charts,
         style=_asset("page.css"), script=_asset("page.js"),
     )  # fmt: skip
     with atomic_path(path) as temporary:
@@ -84,11 +85,8 @@ def report(
 
 def _today() -> str:
     """The date; that of SOURCE_DATE_EPOCH, where pages must come out the same on every day."""
-    now = datetime.datetime.now(datetime.UTC)
-    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if fixed.isdecimal():
-        now = datetime.datetime.fromtimestamp(int(fixed), datetime.UTC)
-    return now.date().isoformat()
+    seconds = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
 
 
 @cache

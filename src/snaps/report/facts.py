@@ -21,6 +21,7 @@ from snaps.predictor.predictor import Predictor
 from snaps.predictor.slices import confidence, in_bands, in_fifths
 from snaps.scoring.mixing import Mixing
 from snaps.scoring.parts import Mean, Own
+from snaps.sets import PredictionSets
 
 _BINS = 48  # of the histogram of scores
 _CURVE_POINTS = 161
@@ -33,11 +34,9 @@ class Subject:
     predictor: Predictor
     nodes: np.ndarray  # positions of the predicted nodes
     truth: np.ndarray  # (n,): classes of all nodes, -1 where unknown
+    sets: PredictionSets  # of `nodes`
     evaluation: Evaluation | None  # of those of `nodes` whose label is known
     look: Exchangeability | None
-    title: str
-    source: str = ""
-    date: str = ""
 
     def contains(
         self, scores: np.ndarray, nodes: np.ndarray, calibration: Calibration | None = None
@@ -180,8 +179,7 @@ def gather(subject: Subject) -> SimpleNamespace:
     predictor, nodes, evaluation = subject.predictor, subject.nodes, subject.evaluation
     inputs, roles, calibration = predictor.inputs, predictor.roles, predictor.calibration
     graph, alpha, degrees = inputs.graph, predictor.alpha, subject.degrees
-    mask = subject.contains(inputs.score(predictor.scorer, nodes), nodes)
-    truth = subject.truth[nodes]
+    mask, truth = subject.sets.mask, subject.truth[nodes]
     compared, classes = np.arange(len(nodes)), inputs.probs[nodes].argmax(axis=1)
     covered, class_counts, by_group = None, None, []
     if evaluation is not None:
@@ -217,9 +215,6 @@ def gather(subject: Subject) -> SimpleNamespace:
     by_degree = [] if degrees is None else sets.in_bands(degrees[nodes][compared], single=1)
     by_size = [] if covered is None else sets.in_bands(sets.sizes)
     return SimpleNamespace(
-        title=subject.title,
-        source=subject.source,
-        date=subject.date,
         method=predictor.method.name,
         score=repr(predictor.scorer.score),
         alpha=float(alpha),

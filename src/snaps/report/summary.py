@@ -58,7 +58,7 @@ def summarise(subject: Subject) -> SimpleNamespace:
     predictor, evaluation, nodes = subject.predictor, subject.evaluation, subject.nodes
     shown, level = predictor.shown_promise(), predictor.shown_level()
     promises = _promises(subject) if evaluation is not None else []
-    sets, truth = predictor.sets_at(nodes), subject.truth[nodes]
+    sets, truth = subject.sets, subject.truth[nodes]
     known = truth >= 0 if evaluation is not None else np.zeros(len(nodes), bool)
     hits = sets.mask[np.arange(len(nodes)), np.maximum(truth, 0)] & known
     single, empty = sets.sizes == 1, sets.sizes == 0
@@ -84,9 +84,8 @@ def summarise(subject: Subject) -> SimpleNamespace:
     return SimpleNamespace(
         promises=promises,
         broken=[row for row in promises if row.status == "broken"],
-        open=any(
-            row.status == "open" for row in promises
-        ),  # it cannot be said whether all are kept
+        # Whether it cannot be said that all are kept.
+        open=any(row.status == "open" for row in promises),
         cells=[row for row in promises if row.what != "all" and row.promised is not None],
         rates=rates,
         floors={name: value for name, value in shown.items() if name.endswith("floor")},

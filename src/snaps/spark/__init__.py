@@ -205,17 +205,17 @@ def predict_sets(
     scorer, alpha, evidence = method.scorer, method.alpha, method.uses_evidence
     tables = read_tables(nodes, edges, titles)
     inputs: Any = SparkInputs(spark, tables, logits)
-    few = _labelled(tables, inputs.num_classes, classes, scorer.needs_tuning, evidence)
-    calib = _calibrating(few, titles[0])
-    tune, known = few.tuning_and_known(evidence)
+    folder = _labelled(tables, inputs.num_classes, classes, scorer.needs_tuning, evidence)
+    calib = _calibrating(folder, titles[0])
+    tune, known = folder.tuning_and_known(evidence)
     roles = Roles.read(
-        few.graph,
+        folder.graph,
         inputs.num_classes,
-        few.labels,
+        folder.labels,
         calib,
         tune_nodes=tune if scorer.needs_tuning else None,
         known_nodes=known if evidence else None,
-        classes=few.classes,
+        classes=folder.classes,
         tune=alpha if scorer.needs_tuning else None,
         seed=method.seed,
     )
@@ -268,10 +268,10 @@ def predict_sets(
 def _labelled(tables: Any, num_classes: int, classes: Any, tuned: bool, evidence: bool) -> Folder:
     """The nodes whose labels are used, as if they were a folder of their own."""
     roles = ["calib", *(["tune"] if tuned else []), *(["train", "valid"] if evidence else [])]
-    few = _with_roles(tables, num_classes, classes, roles)
-    if tuned and not evidence and few.tuning_and_known()[0] is None:
-        few = _with_roles(tables, num_classes, few.classes, ["calib", "valid"], known=True)
-    return few
+    folder = _with_roles(tables, num_classes, classes, roles)
+    if tuned and not evidence and folder.tuning_and_known()[0] is None:
+        folder = _with_roles(tables, num_classes, folder.classes, ["calib", "valid"], known=True)
+    return folder
 
 
 def _with_roles(
@@ -357,14 +357,14 @@ def _class_names(tables: Any, num_classes: int, classes: Any, title: str) -> np.
         raise SnapsError(text.replace("'label'", title)) from error
 
 
-def _calibrating(few: Folder, title: str) -> np.ndarray:
+def _calibrating(folder: Folder, title: str) -> np.ndarray:
     """Positions of the calibration nodes, all of which must have a label."""
-    calib = few.nodes("calib")
-    bare = calib[~few.labelled[calib]]
+    calib = folder.nodes("calib")
+    bare = calib[~folder.labelled[calib]]
     if bare.size:
         raise SnapsError(
             f"{title} column 'label' must be given where the role is calib, "
-            f"got null for id {plainly(few.graph.ids[bare[0]].item())}"
+            f"got null for id {plainly(folder.graph.ids[bare[0]].item())}"
         )
     return calib
 

@@ -246,40 +246,21 @@ def check_nodes(tables: Tables, logits: bool) -> tuple[int, int, int]:
 
 
 def checker(title: str, logits: bool, classes: list[str] | None = None) -> Any:
-    """Check every row: a partition's first problem, its lengths, and its rows of zeros."""
+    """Check every row: a batch's first problem, its lengths, and its rows of zeros."""
 
     def check(batches: Iterable[Any]) -> Iterator[Any]:
-        problem: str | None = None
-        lengths: tuple[int, int] | None = None
-        zeros = 0
-        for batch in batches:
-            if not len(batch) or problem:
-                continue
+        for batch in filter(len, batches):
+            problem, width, num_classes, zeros = None, None, None, 0
             try:
-                batch_lengths = _check_batch(batch, title, logits, classes)
-                if lengths is not None and batch_lengths != lengths:
-                    name = "probs" if batch_lengths[0] != lengths[0] else "features"
-                    old, new = (pair[name == "features"] for pair in (lengths, batch_lengths))
-                    raise SnapsError(
-                        f"{title} column '{name}' must have lists of equal length ({old}), "
-                        f"got {new} {_called(batch.column('id'), 0)}"
-                    )
-                lengths = batch_lengths
-                zeros += int((~lists(batch.column("probs")).any(axis=1)).sum())
+                num_classes, width = _check_batch(batch, title, logits, classes)
+                zeros = int((~lists(batch.column("probs")).any(axis=1)).sum())
             except SnapsError as error:
                 problem = str(error)
-        if problem or lengths:
-            numbers = (*(lengths or (None, None)), zeros)
-            columns = [pa.array([number], pa.int64()) for number in numbers]
+            columns = [pa.array([number], pa.int64()) for number in (num_classes, width, zeros)]
             names = ["problem", "classes", "width", "zeros"]
             yield pa.RecordBatch.from_arrays([pa.array([problem], pa.string()), *columns], names)
 
     return check
-
-
-def _called(ids: Any, row: int) -> str:
-    value = ids[row].as_py()
-    return f"for id {shown(value) if isinstance(value, str) else plainly(value)}"
 
 
 def _check_batch(
@@ -297,7 +278,8 @@ def _check_batch(
             )
 
     def name(row: int) -> str:
-        return _called(ids, row)
+        value = ids[row].as_py()
+        return f"for id {shown(value) if isinstance(value, str) else plainly(value)}"
 
     num_classes = _check_probs(batch.column("probs"), title, name, logits, classes)
     if "features" in batch.schema.names:

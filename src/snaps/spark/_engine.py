@@ -142,13 +142,13 @@ class SparkInputs:
                 collected = self.all(parts, finish, schema, asked).toArrow()
         finally:
             self.release()
-        place, here = locate_keys(self._keys, keys_of(collected.column("id")))
-        if not len(place) == len(collected) == len(np.unique(place)) == len(self._keys):
+        positions, rows = locate_keys(self._keys, keys_of(collected.column("id")))
+        if not len(positions) == len(collected) == len(np.unique(positions)) == len(self._keys):
             raise other_rows(self.tables.titles[0])
         out = {}
         for name, part in named.items():
             table = np.empty((len(self._keys), self.num_classes))
-            table[place] = unpacked(collected.column(name), np.float64)[here]
+            table[positions] = unpacked(collected.column(name), np.float64)[rows]
             out[part] = table
         return out
 

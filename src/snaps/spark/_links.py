@@ -97,11 +97,11 @@ def received(links: np.ndarray, sent: Any, hop: int, own: Array) -> Array:
         rows = sent.filter(pc.equal(sizes, 2 * width * np.dtype(kind).itemsize))
         dst = one_piece(rows.column("dst")).to_numpy()
         place = order[np.minimum(np.searchsorted(links, dst, sorter=order), len(links) - 1)]
-        here = np.flatnonzero(links[place] == dst)
+        ours = np.flatnonzero(links[place] == dst)
         count = one_piece(rows.column("count")).to_numpy()
-        np.add.at(counts, place[here], count[here])
-        if len(here):
-            add_rows(place[here], unpacked(rows.column("sums"), kind)[here], sums)
+        np.add.at(counts, place[ours], count[ours])
+        if len(ours):
+            add_rows(place[ours], unpacked(rows.column("sums"), kind)[ours], sums)
     return mean_of_sums(sums, counts, own)
 
 

@@ -1,10 +1,11 @@
-"""Starting Spark for a command, and reading a graph folder with it."""
+"""Spark for a command: starting it, reading a graph folder, and writing a folder of sets."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -13,7 +14,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,9 @@ from snaps._checks import shown
 from snaps._checks.features import check_features
 from snaps.errors import SnapsError, require
 from snaps.folder import list_array
-from snaps.io.files import unreadable
 from snaps.io.folders import FEATURE_FILES, read_features
-from snaps.io.parquet import Columns, is_text
-from snaps.spark._failures import reason
+from snaps.io.parquet import Columns, column_names, is_text
+from snaps.spark._failures import explained, reason
 
 PATIENCE = 5.0  # seconds to wait for a master to answer
 
@@ -213,11 +212,12 @@ def _read_parts(spark: Any, path: Path) -> Any:
         raise SnapsError(f"cannot read '{path}': no such file")
     if not path.is_dir():
         return read_parquet(spark, path)
-    keys = Columns(path).keys
-    frame, unlike = read_parquet(spark, path, deep=not keys), _unlike(path)
+    columns = Columns(path)
+    keys, unlike = columns.keys, columns.unlike_parts()
+    frame = read_parquet(spark, path, deep=not keys)
     if len(unlike) < 2 and not keys:
         return frame
-    schemas = [frame.schema, *(read_parquet(spark, part).schema for part in unlike)]
+    schemas = [frame.schema, *(read_parquet(spark, Path(part)).schema for part in unlike)]
     fields: dict[str, Any] = {}
     for field in (field for schema in schemas for field in schema.fields):
         first = fields.setdefault(field.name, field)
@@ -225,26 +225,6 @@ def _read_parts(spark: Any, path: Path) -> Any:
     for name, kind in keys.items():
         fields[name] = StructField(name, StringType() if is_text(kind) else LongType())
     return read_parquet(spark, path, StructType(list(fields.values())), deep=not keys)
-
-
-def _unlike(path: Path) -> list[Path]:
-    """One part file for each schema that parts have; Spark itself looks at a single one."""
-    from pyarrow.dataset import dataset
-    from pyarrow.parquet import read_schema
-
-    def schema(file: str) -> Any:
-        try:
-            return read_schema(file).remove_metadata()
-        except Exception as error:  # pyarrow raises whatever flipped bits suggest
-            raise unreadable(file, error, "damaged or not a Parquet file") from error
-
-    try:
-        files = dataset(path, pa.schema([]), format="parquet").files
-    except Exception as error:
-        raise unreadable(path, error, "damaged or not a folder of Parquet files") from error
-    with ThreadPoolExecutor(8) as pool:
-        schemas = zip(pool.map(schema, files), files, strict=True)
-        return [Path(file) for file in {str(kind): file for kind, file in schemas}.values()]
 
 
 def _wider(first: Any, second: Any) -> Any:
@@ -287,3 +267,48 @@ def _feature_frame(spark: Any, root: Path) -> Any:
         values = pa.LargeListArray.from_arrays(offsets, pa.array(table.data))
         column = pa.StructArray.from_arrays([indices, values], ["indices", "values"])
     return spark.createDataFrame(pa.table({"id": pa.array(ids), "features": column}))
+
+
+def is_output(out: Path) -> bool:
+    """Whether this is a folder of sets that Spark wrote, and nothing else."""
+    if not os.path.exists(out / "_SUCCESS"):
+        return False
+    names = [name for name in os.listdir(out) if not name.endswith(".crc") and name != "_SUCCESS"]
+    columns = [column_names(out / name) for name in names]
+    return bool(columns) and all(each == ["id", "labels", "size"] for each in columns)
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A path to write part files to, which have the name of `out` once all of them are there."""
+    # With the permissions of any folder: executors may run as another user.
+    room = out.absolute().with_name(f".{out.name}.{secrets.token_hex(4)}")
+    with _refused(out):
+        room.mkdir()
+    try:
+        yield room / "new"
+        with _refused(out):
+            if os.path.lexists(out):
+                os.rename(out, room / "old")
+            os.rename(room / "new", out)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+@contextmanager
+def _refused(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SnapsError(f"cannot write '{out}': {error.strerror}") from error
+
+
+def set_sizes(spark: Any, out: Path) -> dict[str, Any]:
+    """How many sets there are, and how large they are."""
+    from pyspark.sql import functions as F
+
+    size = F.col("size")
+    shares = [F.avg((size == n).cast("double")) for n in (1, 0)]
+    with explained(f"cannot read '{out}'"):
+        row = read_parquet(spark, out).agg(F.count("*"), F.avg(size), *shares).first()
+    return dict(zip(("sets", "size", "singletons", "empty"), row, strict=True))
