@@ -29,8 +29,8 @@ _COVERAGES = ("coverage", "coverage_low", "coverage_high")
 _WORDS_AT_ONCE = 1 << 22
 CAPTION = (
     "Averaging in a few nodes of the same label shrinks the sets at once, and many bring them "
-    "near one label. "
-    "Coverage keeps its distribution: the choice does not look at which nodes are calibration nodes."
+    "near one label. Coverage keeps its distribution: the choice does not look at which nodes are "
+    "calibration nodes."
 )
 
 
