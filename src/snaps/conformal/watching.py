@@ -41,7 +41,7 @@ FORMAT, VERSION = "snaps-watch", 1
 def wealth(n: int, rank: int, labels: Any, hits: Any) -> np.ndarray:
     """What one coin has become that was bet on more misses than calibration promised.
 
-    The threshold has a `rank` among `n` calibration scores; of so many `labels`, `hits` are covered.
+    The threshold has a `rank` among n calibration scores; of so many `labels`, `hits` are covered.
 
     >>> wealth(99, 90, [0, 10, 10], [0, 9, 4]).round(2)
     array([ 1.  ,  0.75, 48.84])
