@@ -262,8 +262,15 @@ def _from_objects(
     items: list[Any], missing: np.ndarray, name: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Python's integers, whole floats or strings; None and its like are missing."""
-    missing = missing | np.fromiter(map(_is_missing, items), bool, len(items))
-    known = [item for item, gone in zip(items, missing.tolist(), strict=True) if not gone]
+    types = set(map(type, items))
+    none = {kind for kind in types if kind.__name__ in _MISSING}
+    floats = {kind for kind in types if issubclass(kind, _FLOATS)}
+    if none or floats:
+        gone = (type(item) in none or (type(item) in floats and item != item) for item in items)
+        missing = missing | np.fromiter(gone, bool, len(items))
+    known = items
+    if missing.any():
+        known = [item for item, gone in zip(items, missing.tolist(), strict=True) if not gone]
     kinds = set(map(type, known))
     foreign = {kind for kind in kinds if not issubclass(kind, (str, *_NUMBERS))}
     if foreign:
