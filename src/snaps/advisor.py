@@ -98,8 +98,8 @@ class Advice:
             for row in self.rows
         ]
 
-    def _reasons(self) -> list[str]:
-        return [self.reason, self.cost] if self.cost else [self.reason]
+    def _reasons(self) -> str:
+        return "\n".join(filter(None, [self.reason, self.cost]))
 
     def __str__(self) -> str:
         width = max(len(row["method"]) for row in self.rows)
@@ -107,12 +107,10 @@ class Advice:
             f"{name:<{width}}" + "".join(f"{cell:>22}" for cell in cells)
             for name, *cells in (["", *NUMBERS], *self._rows())
         ]
-        return "\n".join([*self._reasons(), *lines])
+        return "\n".join([self._reasons(), *lines])
 
     def _repr_html_(self) -> str:
-        return html_table(
-            ["method", *NUMBERS.values()], self._rows(), above="\n".join(self._reasons())
-        )
+        return html_table(["method", *NUMBERS.values()], self._rows(), above=self._reasons())
 
 
 def advise(

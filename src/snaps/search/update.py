@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import calm
+from snaps._runtime.progress import quietly
 from snaps._runtime.randomness import locate_keys, ranks
 from snaps.similarity import assemble, check_k, prepare
 
@@ -55,7 +56,7 @@ def extend(
     came, lost = np.flatnonzero(~stayed), np.flatnonzero(stayed & ~whole)
     for rows, waiting in ((came, whole), (lost, np.zeros(n, bool))):
         if len(rows):
-            search(table, rows, np.arange(n), waiting, squares, rank, found, lambda count: None)
+            search(table, rows, np.arange(n), waiting, squares, rank, found, quietly)
     return assemble(found)
 
 
