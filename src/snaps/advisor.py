@@ -445,8 +445,8 @@ class Comparison:
             ahead = by < 0 if key == "size" else by > 0
             default = pick["method"] == DEFAULT and key not in BALANCE
             preferred = "default is" if default else "smaller sets are"
-            near = "near enough" if key in BALANCE else "within noise"
-            why = f": {near}" if ahead or (abs(by) <= noise and key not in BALANCE) else ""
+            reason = "near enough" if key in BALANCE else "within noise"
+            why = f": {reason}" if ahead or (abs(by) <= noise and key not in BALANCE) else ""
             why += f", so the {preferred} preferred." if ahead else "."
             if ahead and key == "worst_class" and self._promised([pick["method"]]):
                 both = self._promised([other["method"]])

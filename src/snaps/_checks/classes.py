@@ -115,9 +115,9 @@ def class_code(label: Any, classes: np.ndarray, name: str = "label") -> int:
     label = plain_scalar(label)
     kinds = str if classes.dtype.kind == "U" else (int, np.integer)
     if isinstance(label, kinds) and not isinstance(label, bool):
-        places = np.flatnonzero(classes == label)
-        if places.size:
-            return int(places[0])
+        columns = np.flatnonzero(classes == label)
+        if columns.size:
+            return int(columns[0])
     raise SnapsError(f"'{name}' must be one of {shown(classes.tolist())}, got {shown(label)}")
 
 

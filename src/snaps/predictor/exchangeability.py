@@ -58,7 +58,7 @@ def node_columns(
     """What to compare: confidence, predicted class, score of that class and number of links."""
     # In blocks: of a table that must not be changed NumPy would take a copy.
     blocks = pieces(len(probs), probs[:1].nbytes)
-    top = np.concatenate([probs[some].argmax(axis=1) for some in blocks])
+    top = np.concatenate([probs[block].argmax(axis=1) for block in blocks])
     rows = np.arange(len(probs))
     columns = {
         "top probability": Column(probs[rows, top], "are more confident", "are less confident"),

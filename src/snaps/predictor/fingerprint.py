@@ -193,11 +193,11 @@ def _rank(old: np.ndarray, rows: np.ndarray, whose: np.ndarray) -> float:
 
 
 @calm
-def _apart(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def _apart(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Distances between rows; none where rounding explains it."""
-    out = np.zeros(np.broadcast_shapes(one.shape, two.shape)[:-1])
-    for column in range(one.shape[-1]):
-        left, right = one[..., column], two[..., column]
+    out = np.zeros(np.broadcast_shapes(old.shape, new.shape)[:-1])
+    for column in range(old.shape[-1]):
+        left, right = old[..., column], new[..., column]
         gap = np.abs(left - right)
         small = gap <= ROUNDING * np.maximum(1, np.maximum(np.abs(left), np.abs(right)))
         np.maximum(out, np.where(small, 0, gap), out=out)

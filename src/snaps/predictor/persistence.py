@@ -235,12 +235,12 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[str, Header, Mapping[
     with open_npz(path) as arrays:
         try:
             header = parse_json(arrays["header"].tobytes())
-            found, version = header["format"], header["version"]
+            kind, version = header["format"], header["version"]
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, SnapsError):
                 raise
-            found = version = None
-        if found != FORMAT:
+            kind = version = None
+        if kind != FORMAT:
             raise SnapsError(f"cannot load '{path}': not a saved snaps estimator")
         if version != VERSION:
             hint = ": calibrate and save it again" if version == 1 else ""

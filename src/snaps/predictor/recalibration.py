@@ -146,10 +146,10 @@ def _kept(old: Predictor, method: Method, inputs: Inputs, roles: Roles, apart: b
 
 def _check_features(fitted: FittedScorer, inputs: Inputs, option: str) -> None:
     """Parameters that are kept may weigh what only features give."""
-    parts = {"similar": "similar", **dict.fromkeys(("context", "propagated_context"), "features")}
-    parts["regression"] = "features"
+    parts = ("context", "propagated_context", "regression")
+    needed = {"similar": "similar", **dict.fromkeys(parts, "features")}
     for name, weight in fitted.weights.items():
-        if weight and name in parts and parts[name] not in inputs.has:
+        if weight and name in needed and needed[name] not in inputs.has:
             raise SnapsError(
                 f"'graph' must have features, as it had to calibrate: {option} keeps parameters "
                 "that use them"
