@@ -98,8 +98,8 @@ class Advice:
             for row in self.rows
         ]
 
-    def _reasons(self) -> list[str]:
-        return [self.reason, self.cost] if self.cost else [self.reason]
+    def _reasons(self) -> str:
+        return "\n".join(filter(None, [self.reason, self.cost]))
 
     def __str__(self) -> str:
         width = max(len(row["method"]) for row in self.rows)
@@ -107,12 +107,10 @@ class Advice:
             f"{name:<{width}}" + "".join(f"{cell:>22}" for cell in cells)
             for name, *cells in (["", *NUMBERS], *self._rows())
         ]
-        return "\n".join([*self._reasons(), *lines])
+        return "\n".join([self._reasons(), *lines])
 
     def _repr_html_(self) -> str:
-        return html_table(
-            ["method", *NUMBERS.values()], self._rows(), above="\n".join(self._reasons())
-        )
+        return html_table(["method", *NUMBERS.values()], self._rows(), above=self._reasons())
 
 
 def advise(
@@ -447,8 +445,8 @@ class Comparison:
             ahead = by < 0 if key == "size" else by > 0
             default = pick["method"] == DEFAULT and key not in BALANCE
             preferred = "default is" if default else "smaller sets are"
-            near = "near enough" if key in BALANCE else "within noise"
-            why = f": {near}" if ahead or (abs(by) <= noise and key not in BALANCE) else ""
+            reason = "near enough" if key in BALANCE else "within noise"
+            why = f": {reason}" if ahead or (abs(by) <= noise and key not in BALANCE) else ""
             why += f", so the {preferred} preferred." if ahead else "."
             if ahead and key == "worst_class" and self._promised([pick["method"]]):
                 both = self._promised([other["method"]])

@@ -47,15 +47,11 @@ class Decisions:
 
     def __init__(self, sets: PredictionSets, actions: Mapping[Any, str], otherwise: str):
         codes = _check_actions(actions, otherwise, sets.classes)
-        by_class = np.full(len(sets.classes), otherwise, f"U{_longest(codes, otherwise)}")
-        for code, action in codes.items():
-            by_class[code] = action
-        single = sets.sizes == 1
-        self.sets, self.otherwise = sets, otherwise
+        self.sets, self.otherwise, self._codes = sets, otherwise, codes
         self.action_of = {sets.classes[code].item(): action for code, action in codes.items()}
-        self.actions = np.full(len(sets), otherwise, by_class.dtype)
-        self.actions[single] = by_class[sets.mask[single].argmax(axis=1)]
-        self._codes = codes
+        by_class = [codes.get(code, otherwise) for code in range(len(sets.classes))]
+        single = np.where(sets.sizes == 1, sets.mask.argmax(axis=1), -1)
+        self.actions = np.array([*by_class, otherwise])[single]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -70,7 +66,9 @@ class Decisions:
         if promise is None:
             return ["Nothing is promised: these sets do not come from predict_set."]
         within = " within each group" if "group" in promise.kind else ""
-        often = "On average" if promise.confidence is None else _confident(promise.confidence)
+        often = "On average"
+        if promise.confidence is not None:
+            often = f"With {_percent(promise.confidence)} confidence"
         shared = self.otherwise in self.action_of.values()
         bounds: list[float | None] = promise.rates.tolist()
         lines = []
@@ -181,13 +179,5 @@ def _check_actions(actions: Any, otherwise: Any, classes: np.ndarray) -> dict[in
     return codes
 
 
-def _longest(codes: Mapping[int, str], otherwise: str) -> int:
-    return max(map(len, [*codes.values(), otherwise]))
-
-
 def _percent(rate: float) -> str:
     return f"{100 * float(rate):g} %"
-
-
-def _confident(confidence: float) -> str:
-    return f"With {_percent(confidence)} confidence"

@@ -27,7 +27,7 @@ from snaps._checks.ids import check_ids, locate
 from snaps._checks.matrices import scale_rows
 from snaps._checks.named import align_features
 from snaps._runtime.memory import filled
-from snaps._runtime.randomness import Keys, Positions, node_keys
+from snaps._runtime.randomness import Keys, Positions, node_keys, ranks
 from snaps.errors import SnapsError, warn
 from snaps.io.files import csr_from_arrays, features_from_arrays, open_npz
 
@@ -138,7 +138,8 @@ class Graph:
                 return sp.csr_array((self.num_nodes, self.num_nodes), dtype=np.float32)
             from snaps._kernels.linking import link
 
-            return link(source, target, _ranks(self.keys), not self.directed, self_loops)
+            rank = ranks(self.keys, np.int32)
+            return link(source, target, rank, not self.directed, self_loops)
         keep = weights > 0
         if not self_loops:
             keep &= source != target
@@ -214,8 +215,7 @@ class Graph:
             options["edge_weights"] = pyg_weights(data)
         elif getattr(data, "edge_weight", None) is not None:
             warn("edge_weight of 'data' is ignored; weighted=True (--weighted) uses it")
-        num_nodes = getattr(data, "num_nodes", None)
-        features = getattr(data, "x", None)
+        features, num_nodes = (getattr(data, name, None) for name in ("x", "num_nodes"))
         return cls(edges, features, num_nodes, weighted=weighted, **options)
 
     @classmethod
@@ -332,20 +332,10 @@ def graph_from_arrays(arrays: Mapping[str, np.ndarray], path: Any, **options: An
     return Graph(adjacency, features_from_arrays(arrays, path), **options)
 
 
-def _ranks(keys: np.ndarray) -> np.ndarray:
-    """Each node's place in the order of the keys."""
-    if (keys[1:] > keys[:-1]).all():
-        return np.arange(len(keys), dtype=np.int32)
-    rank = np.empty(len(keys), np.int32)
-    rank[np.argsort(keys, kind="stable")] = np.arange(len(keys), dtype=np.int32)
-    return rank
-
-
 def _in_order_of(keys: np.ndarray, matrix: sp.csr_array) -> sp.csr_array:
     """List each row by its nodes' keys, so that sums over neighbours don't depend on positions."""
     if (keys[1:] > keys[:-1]).all():
         return matrix
-    rank = _ranks(keys)
     rows = np.repeat(np.arange(len(keys)), np.diff(matrix.indptr))
-    order = np.lexsort((rank[matrix.indices], rows))
+    order = np.lexsort((keys[matrix.indices], rows))
     return sp.csr_array((matrix.data[order], matrix.indices[order], matrix.indptr), matrix.shape)

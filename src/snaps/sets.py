@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 from collections.abc import Iterator, Mapping
@@ -110,13 +111,13 @@ class PredictionSets:
                 f"'mask' must be a boolean array (nodes, classes), "
                 f"got {self.mask.dtype} {self.mask.shape}"
             )
-        places = np.arange(len(self.mask)) if nodes is None else to_numpy(nodes, "nodes")
+        given = np.arange(len(self.mask)) if nodes is None else to_numpy(nodes, "nodes")
         if num_nodes is None:
             # Positions tell the last node; a mask has an entry for each.
-            positions = places.dtype.kind in "iu"
-            num_nodes = int(places.max(initial=0)) + 1 if positions else max(1, places.size)
+            is_mask = given.dtype.kind not in "iu"
+            num_nodes = max(1, given.size) if is_mask else int(given.max(initial=0)) + 1
         self.num_nodes = check_integer(num_nodes, "num_nodes", low=1, high=MOST_NODES)
-        self.nodes = check_nodes(places, "nodes", num_nodes=self.num_nodes, empty=True)
+        self.nodes = check_nodes(given, "nodes", num_nodes=self.num_nodes, empty=True)
         self.ids = self.nodes if ids is None else check_ids(ids, "'ids'", unique=False)
         for name, array in (("nodes", self.nodes), ("ids", self.ids)):
             if len(array) != len(self.mask):
@@ -174,21 +175,20 @@ class PredictionSets:
             return self.classes[self.mask[self._within(operator.index(key))]]
         key = align_nodes(key, self.ids, "sets[...]") if has(key, "to_numpy") else key
         try:
-            places = to_numpy(key, "sets[...]")
+            positions = to_numpy(key, "sets[...]")
         except SnapsError:
-            places = np.empty((), object)
-        if places.dtype == bool and places.shape == (len(self),):
-            places = np.flatnonzero(places)
-        if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
+            positions = np.empty((), object)
+        if positions.dtype == bool and positions.shape == (len(self),):
+            positions = np.flatnonzero(positions)
+        if positions.ndim != 1 or (positions.size and positions.dtype.kind not in "iu"):
             raise SnapsError(
                 "'sets[...]' must be a position, a slice, a list of positions or a boolean mask "
                 f"({len(self)},), or string ids where nodes have them, got {shown(key)}"
             )
-        outside = (places < -len(self)) | (places >= len(self))
+        outside = (positions < -len(self)) | (positions >= len(self))
         if outside.any():
-            self._within(places[outside][0].item())
-        places = places.astype(np.int64)
-        return self._some(np.where(places < 0, places + len(self), places))
+            self._within(positions[outside][0].item())
+        return self._some(np.arange(len(self))[positions.astype(np.int64)])
 
     def _within(self, i: int) -> int:
         n = len(self)
@@ -206,20 +206,14 @@ class PredictionSets:
                 f"'sets[...]' must be ids of nodes with a set, got {shown(names[unknown.argmax()])}"
             )
         refuse_repeated(self.ids[same], "'sets[...]' must be ids that a single set has")
-        places = np.flatnonzero(same)
-        return places[locate(self.ids[places], wanted, "'sets[...]'")]
+        positions = np.flatnonzero(same)
+        return positions[locate(self.ids[positions], wanted, "'sets[...]'")]
 
-    def _some(self, places: np.ndarray) -> PredictionSets:
-        some = trusted_sets(
-            self.mask[places],
-            self.nodes[places],
-            self.ids[places],
-            self.num_nodes,
-            self.classes,
-            dict(self.metadata),
-        )
-        some.promise = self.promise
-        return some
+    def _some(self, positions: np.ndarray) -> PredictionSets:
+        chosen = copy.copy(self)
+        chosen.mask, chosen.nodes = self.mask[positions], self.nodes[positions]
+        chosen.ids, chosen.metadata = self.ids[positions], dict(self.metadata)
+        return chosen
 
     def decide(self, actions: Mapping[Any, str], otherwise: str = "review") -> Decisions:
         """Turn sets into actions: that of the class where a set has a single label.

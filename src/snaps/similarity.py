@@ -27,7 +27,14 @@ from snaps._checks import (
 from snaps._checks.features import check_features, check_finite
 from snaps._runtime.memory import pieces, room
 from snaps._runtime.progress import track
-from snaps._runtime.randomness import CANDIDATE_STREAM, CELL_STREAM, hashes, node_keys, smallest
+from snaps._runtime.randomness import (
+    CANDIDATE_STREAM,
+    CELL_STREAM,
+    hashes,
+    node_keys,
+    ranks,
+    smallest,
+)
 from snaps._runtime.threads import blocks, in_blocks
 from snaps.errors import SnapsError
 
@@ -205,13 +212,6 @@ def _check_ids(ids: Any, n: int) -> np.ndarray:
         raise SnapsError(f"'ids' must have shape ({n},), got {array.shape}")
     refuse_repeated(array, "'ids' must be unique")
     return array
-
-
-def ranks(keys: np.ndarray) -> np.ndarray:
-    """Each node's place in the order of the keys."""
-    rank = np.empty(len(keys), np.int64)
-    rank[np.argsort(keys)] = np.arange(len(keys))
-    return rank
 
 
 def _without_twins(candidates: np.ndarray, table: Table, rank: np.ndarray, k: int) -> np.ndarray:

@@ -139,40 +139,23 @@ def evaluate_splits(
     """
     methods = dict(method) if isinstance(method, Mapping) else {"": method}
     checked = {}
-    for name, one in methods.items() or [("", method)]:
-        if not isinstance(one, Estimator):
+    for name, estimator in methods.items() or [("", method)]:
+        if not isinstance(estimator, Estimator):
             raise SnapsError(
-                f"'method' must be an estimator such as snaps.SNAPS(), got {shown(one)}"
+                f"'method' must be an estimator such as snaps.SNAPS(), got {shown(estimator)}"
             )
-        checked[name] = method_of(one)
-    checked = {name: each.with_group_floor(group_floor, groups) for name, each in checked.items()}
-    for each in checked.values():
-        smoothed = each.check_smoothed(smoothed)
-    if chances is not None:
-        for each in checked.values():
-            check_promise(each.promise)
-        if select is not None or accept is not None:
-            name = "select" if accept is None else "accept"
-            raise SnapsError(
-                f"'{name}' must be left out with chances, got {shown(select or accept)}: its lists "
-                "need calibration nodes that were drawn evenly"
-            )
+        checked[name] = method_of(estimator).with_group_floor(group_floor, groups)
+        smoothed = checked[name].check_smoothed(smoothed)
+        if chances is not None:
+            check_promise(checked[name].promise)
+    if chances is not None and (select is not None or accept is not None):
+        name = "select" if accept is None else "accept"
+        raise SnapsError(
+            f"'{name}' must be left out with chances, got {shown(select or accept)}: its lists "
+            "need calibration nodes that were drawn evenly"
+        )
     by_class = all(each.class_conditional for each in checked.values())
-    try:
-        levels = None
-        if alphas is not None:
-            levels = [
-                check_level(each, by_class)
-                if isinstance(each, Mapping)
-                else check_alpha(each, "alphas")
-                for each in alphas
-            ]
-    except SnapsError:
-        raise
-    except Exception:  # whatever iterating raises
-        levels = []
-    if levels == []:
-        raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
+    levels = None if alphas is None else _read_levels(alphas, by_class)
     probs, classes = class_order(probs, labels, classes)
     for level in levels or [each.level for each in checked.values()]:
         warn_confidence(level.smallest if isinstance(level, Rates) else level)
@@ -199,6 +182,19 @@ def evaluate_splits(
             key: np.stack([row[key] for row in rows]) for key in rows[0]
         }  # fmt: skip
     return out if isinstance(method, Mapping) else out[""]
+
+
+def _read_levels(alphas: Any, by_class: bool) -> list[Fraction | Rates]:
+    try:
+        given = list(alphas)
+    except Exception:  # whatever iterating raises
+        given = []
+    if not given:
+        raise SnapsError(f"'alphas' must be a list of at least one level, got {shown(alphas)}")
+    return [
+        check_level(each, by_class) if isinstance(each, Mapping) else check_alpha(each, "alphas")
+        for each in given
+    ]
 
 
 @dataclass(frozen=True)
@@ -337,9 +333,15 @@ def _results(
     scores: np.ndarray, labels: np.ndarray, splits: np.ndarray, alpha: Fraction, by_class: bool
 ) -> dict[str, np.ndarray]:
     """Coverage, sizes and thresholds of many splits of a pool with these scores and labels."""
+    from snaps._kernels.splitting import count_splits_by_class
+
     n_splits, n_calib = splits.shape
-    count = _count_by_class if by_class else _count
-    thresholds, counts = count(np.ascontiguousarray(scores), labels, splits, alpha)
+    scores = np.ascontiguousarray(scores)
+    if by_class:
+        ranks = np.array([exact_rank(n, alpha) for n in range(n_calib + 1)])
+        thresholds, counts = count_splits_by_class(scores, labels, splits, ranks)
+    else:
+        thresholds, counts = _count(scores, labels, splits, alpha)
     n_test = len(scores) - n_calib
     covered, total, filled, hit = counts.T
     true = scores[np.arange(len(scores)), labels]
@@ -424,27 +426,23 @@ def _promised_results(
         inside = calibration.contains(scores[test], levels, groups[test], counts, own, draws)
         sizes = inside.sum(axis=1)
         hits = inside[np.arange(len(test)), labels[test]]
-        rows.append(
-            {
-                "coverage": hits.mean(),
-                "size": sizes.mean(),
-                "size_nonempty": sizes.sum() / (sizes > 0).sum(),
-                "singleton_hit": (hits & (sizes == 1)).mean(),
-                "empty": (sizes == 0).mean(),
-                **({"n_effective": effective_labels(odds[calib])} if odds is not None else {}),
-                **(
-                    {"threshold": calibration.threshold(levels, counts)}
-                    if odds is None and draws is None
-                    else {}
-                ),
-                "n_calib": len(calib),
-                "n_test": len(test),
-                "class_coverage": _shares(hits, labels[test], num_classes),
-                "group_coverage": _shares(hits, groups[test], num_groups),
-            }
-        )
-    keys = [key for key in rows[0] if codes is not None or key != "group_coverage"]
-    return {key: np.array([row[key] for row in rows]) for key in keys}
+        row = {
+            "coverage": hits.mean(),
+            "size": sizes.mean(),
+            "size_nonempty": sizes.sum() / (sizes > 0).sum(),
+            "singleton_hit": (hits & (sizes == 1)).mean(),
+            "empty": (sizes == 0).mean(),
+        }
+        if odds is not None:
+            row["n_effective"] = effective_labels(odds[calib])
+        elif draws is None:
+            row["threshold"] = calibration.threshold(levels, counts)
+        row |= {"n_calib": len(calib), "n_test": len(test)}
+        row["class_coverage"] = _shares(hits, labels[test], num_classes)
+        if codes is not None:
+            row["group_coverage"] = _shares(hits, codes[test], num_groups)
+        rows.append(row)
+    return {key: np.array([row[key] for row in rows]) for key in rows[0]}
 
 
 def _shares(hits: np.ndarray, codes: np.ndarray, count: int) -> np.ndarray:
@@ -470,16 +468,6 @@ def _count(
         for values in (true, scores.reshape(-1), first, first[single], second[single])
     )
     return count_splits(scores, true, first, second, single, splits, rank, ordered)
-
-
-def _count_by_class(
-    scores: np.ndarray, labels: np.ndarray, splits: np.ndarray, alpha: Fraction
-) -> tuple[np.ndarray, np.ndarray]:
-    from snaps._kernels.splitting import count_splits_by_class
-
-    ranks = np.array([exact_rank(c, alpha) for c in range(splits.shape[1] + 1)])
-    thresholds, counts = count_splits_by_class(scores, labels, splits, ranks)
-    return thresholds, counts
 
 
 def _warn_few(thresholds: np.ndarray, classes: np.ndarray, alpha: Fraction) -> None:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import snaps
-from snaps.conformal.watching import Watch, miss_probability, wealth
+from snaps.conformal.watching import Watch, wealth
 from tests.helpers import small
 from tests.helpers.small import error_line
 
@@ -22,6 +22,11 @@ def miss_sequences(n, rank, t):
     orders = np.array(list(permutations(range(n + t))))
     threshold = np.sort(orders[:, :n], axis=1)[:, rank - 1]
     return orders[:, n:] > threshold[:, None]
+
+
+def miss_probability(n, rank, labels, hits):
+    """The probability that the next label is missed, after so many hits among so many labels."""
+    return (n + 1 - rank + labels - hits) / (n + 1 + labels)
 
 
 def mean_wealth(n, rank, t, pretended=None):

@@ -115,9 +115,9 @@ def class_code(label: Any, classes: np.ndarray, name: str = "label") -> int:
     label = plain_scalar(label)
     kinds = str if classes.dtype.kind == "U" else (int, np.integer)
     if isinstance(label, kinds) and not isinstance(label, bool):
-        places = np.flatnonzero(classes == label)
-        if places.size:
-            return int(places[0])
+        columns = np.flatnonzero(classes == label)
+        if columns.size:
+            return int(columns[0])
     raise SnapsError(f"'{name}' must be one of {shown(classes.tolist())}, got {shown(label)}")
 
 
@@ -151,10 +151,7 @@ def _check_order(classes: np.ndarray, name: str) -> None:
 
 def _warn_alphabetical(labels: Any, known: np.ndarray, name: str) -> None:
     """Say which order is assumed where categories have the one that pandas gives by itself."""
-    column = (
-        labels.iloc[:, 0] if getattr(labels, "ndim", 1) == 2 and has(labels, "iloc") else labels
-    )
-    ordered = getattr(getattr(column, "dtype", None), "ordered", True)
+    ordered = getattr(getattr(_only_column(labels), "dtype", None), "ordered", True)
     names = known.tolist()
     if not ordered and known.dtype.kind == "U" and len(names) > 1 and names == sorted(names):
         warn(
@@ -167,14 +164,10 @@ def factorised(
     labels: Any, name: str, num_nodes: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Distinct labels, the place of each node's label among them (-1: none), and categories."""
-    if has(labels, "iloc") and getattr(labels, "ndim", 1) == 2 and labels.shape[1] == 1:
-        labels = labels.iloc[:, 0]
-    categories = None
+    labels, categories, order = _only_column(labels), None, None
     if has(labels, "to_list") and has(labels, "to_physical"):  # polars: only an Enum has an order
         order = list(labels.dtype.categories) if type(labels.dtype).__name__ == "Enum" else None
         labels = labels.to_list()
-    else:
-        order = None
     if has(labels, "dtype") and hasattr(labels.dtype, "categories"):
         labels = getattr(labels, "array", labels)
         categories, _ = plain_labels(labels.categories, name)
@@ -192,6 +185,12 @@ def factorised(
     if present.all():
         return names, inverse, categories
     return names[present], np.append(np.cumsum(present) - 1, -1)[inverse], categories
+
+
+def _only_column(labels: Any) -> Any:
+    """The column of a table of pandas that has no other."""
+    single = has(labels, "iloc") and getattr(labels, "ndim", 1) == 2 and labels.shape[1] == 1
+    return labels.iloc[:, 0] if single else labels
 
 
 def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -266,11 +265,9 @@ def _from_objects(
     types = set(map(type, items))
     none = {kind for kind in types if kind.__name__ in _MISSING}
     floats = {kind for kind in types if issubclass(kind, _FLOATS)}
-    if none:
-        missing = missing | np.fromiter((type(item) in none for item in items), bool, len(items))
-    if floats:
-        nan = (type(item) in floats and item != item for item in items)
-        missing = missing | np.fromiter(nan, bool, len(items))
+    if none or floats:
+        gone = (type(item) in none or (type(item) in floats and item != item) for item in items)
+        missing = missing | np.fromiter(gone, bool, len(items))
     known = items
     if missing.any():
         known = [item for item, gone in zip(items, missing.tolist(), strict=True) if not gone]

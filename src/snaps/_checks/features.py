@@ -18,37 +18,35 @@ _MOST_COLUMNS = 2**31 - 1  # the loops number columns by 32 bits
 
 @calm
 def check_features(
-    features: Any, name: str = "features", *, where: Callable[[int], str] = in_row
+    features: Any, *, where: Callable[[int], str] = in_row
 ) -> np.ndarray | sp.csr_array:
     """Features as a float array (n, d), dense or CSR, all finite; `where` names a row."""
     if is_torch_sparse(features):
-        features = from_torch_sparse(features, name)
+        features = from_torch_sparse(features, "features")
     if sp.issparse(features):
-        table = check_matrix(features, name)
+        table = check_matrix(features, "features")
         table.sort_indices()
         table.has_canonical_format = True
         values = table.data
     else:
-        table = values = to_numpy(features, name)
+        table = values = to_numpy(features, "features")
     if table.ndim != 2 or 0 in table.shape:
-        raise SnapsError(f"'{name}' must have shape (nodes, features), got {table.shape}")
+        raise SnapsError(f"'features' must have shape (nodes, features), got {table.shape}")
     if table.shape[1] > _MOST_COLUMNS:
-        raise SnapsError(f"'{name}' must have at most {_MOST_COLUMNS} columns, got {table.shape}")
+        raise SnapsError(f"'features' must have at most {_MOST_COLUMNS} columns, got {table.shape}")
     if values.dtype.kind not in "fiub":
-        raise SnapsError(f"'{name}' must hold numbers, got {values.dtype}")
+        raise SnapsError(f"'features' must hold numbers, got {values.dtype}")
     if values.dtype not in (np.float32, np.float64):
         values = filled(values, np.float32 if values.dtype.itemsize < 4 else np.float64)
         if sp.issparse(table):
             table.data = values
         else:
             table = values
-    check_finite(table, name, where=where)
+    check_finite(table, where)
     return table
 
 
-def check_finite(
-    table: Any, name: str = "features", *, where: Callable[[int], str] = in_row
-) -> None:
+def check_finite(table: Any, where: Callable[[int], str] = in_row) -> None:
     """Refuse features that are not finite."""
     values = table.data if sp.issparse(table) else table
     for block in pieces(len(values), values[:1].nbytes):
@@ -58,7 +56,7 @@ def check_finite(
             row = int(bad[0])
             if sp.issparse(table):
                 row = int(np.searchsorted(table.indptr, row, side="right")) - 1
-            raise SnapsError(f"'{name}' must be finite, got {values[bad]} {where(row)}")
+            raise SnapsError(f"'features' must be finite, got {values[bad]} {where(row)}")
 
 
 def is_torch_sparse(value: Any) -> bool:

@@ -97,8 +97,6 @@ def node_positions(
     Strings are ids, for a graph whose ids are strings. Integers are always positions, also when
     the graph's ids are integers: `Graph.index` turns such ids into positions.
     """
-    if type(nodes) is np.ndarray and nodes.dtype.kind in "biu":
-        return check_nodes(nodes, name, num_nodes=len(graph_ids), empty=empty)
     array = np.empty(0) if isinstance(nodes, str) else _array(nodes, f"'{name}'")
     texts = [isinstance(item, str) for item in array.flat] if array.dtype == object else []
     if any(texts) and not all(texts):
@@ -109,7 +107,6 @@ def node_positions(
     wanted = array.astype(str)
     positions = locate(graph_ids, wanted, f"'{name}'")
     refuse_repeated(wanted, f"'{name}' must not repeat a node")
-    # Again, for what holds however nodes are given: no node at all is refused by name.
     return check_nodes(positions, name, num_nodes=len(graph_ids), empty=empty)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from snaps._checks import as_array, has, is_tensor, plainly, shown
 from snaps._checks.classes import check_classes, factorised
+from snaps._checks.ids import check_ids
 from snaps.errors import SnapsError, warn
 
 ID = "id"
@@ -133,10 +134,8 @@ def of_sets(value: Any, ids: np.ndarray, nodes: np.ndarray, name: str) -> tuple[
     numbers = _numbers(ids)
     if not named.chosen and named.rows is not None and _counts(named.rows) and numbers is not None:
         # The sets are of some nodes only: their ids may be positions of others.
-        if (
-            not np.array_equal(numbers, nodes)
-            and np.isin(numbers, np.arange(len(named.rows))).any()
-        ):
+        inside = (numbers >= 0) & (numbers < len(named.rows))
+        if not np.array_equal(numbers, nodes) and inside.any():
             raise SnapsError(
                 f"'{name}' must have the nodes' ids as its index, got the default one, which may "
                 f"mean ids or positions: {_by_position(named)}"
@@ -156,12 +155,11 @@ def align_nodes(nodes: Any, ids: np.ndarray, name: str, anchored: bool = True) -
 
     Integers of pandas may be positions or ids: where these differ, that must be said.
     """
-    if type(nodes) in _UNNAMED:
+    if isinstance(nodes, (np.ndarray, list, tuple, range, set, str)) or is_tensor(nodes):
         return nodes
     if isinstance(nodes, Mapping) or has(nodes, "columns"):
         raise SnapsError(f"'{name}' must be a list of nodes or a mask, got {shown(type(nodes))}")
-    plain = isinstance(nodes, (np.ndarray, list, tuple, range, set, str)) or is_tensor(nodes)
-    if plain or not (has(nodes, "to_numpy") and has(nodes, "__len__")):
+    if not (has(nodes, "to_numpy") and has(nodes, "__len__")):
         return nodes
     # A Series or an Index of pandas, a column of polars or of Arrow.
     values = as_array(nodes, name)
@@ -170,9 +168,7 @@ def align_nodes(nodes: Any, ids: np.ndarray, name: str, anchored: bool = True) -
         named, mask = names_of(nodes), np.asarray(values, bool)
         order = None if named is None else _order(named, ids, name, False, anchored)
         return mask if order is None else mask[order]
-    integers = values.dtype.kind in "iu" or (
-        bool(items) and all(isinstance(item, int) for item in items)
-    )
+    integers = values.dtype.kind in "iu" or (items and all(isinstance(i, int) for i in items))
     if integers and _may_be_ids(values, ids):
         raise SnapsError(
             f"'{name}' must be positions or ids, got integers of a {type(nodes).__name__}, which "
@@ -242,9 +238,7 @@ def _order(
 def _shuffled(ids: np.ndarray) -> bool:
     """Whether ids are 0, ..., n - 1 in another order, be it as text."""
     numbers = _numbers(ids)
-    if numbers is None or not len(numbers) or _counts(numbers):
-        return False
-    return bool((np.sort(numbers) == np.arange(len(numbers))).all())
+    return numbers is not None and not _counts(numbers) and _counts(np.sort(numbers))
 
 
 def _numbers(ids: np.ndarray) -> np.ndarray | None:
@@ -309,8 +303,6 @@ def row_ids(value: Any, name: str) -> np.ndarray | None:
     named = names_of(value)
     if named is None or named.rows is None or not (named.chosen or not _counts(named.rows)):
         return None
-    from snaps._checks.ids import check_ids
-
     return check_ids(list(map(_item, named.rows)), _title(named, name))
 
 
@@ -371,10 +363,10 @@ def named_columns(probs: Any, columns: Any) -> Any:
         return probs
     if named is None:
         named = Named(as_array(probs, "probs"), None)
-    width = np.shape(named.value)[1] if np.ndim(named.value) == 2 else -1
-    if width < 0:
+    if np.ndim(named.value) != 2:
         return probs  # to be refused for its shape
-    return Named(named.value, named.rows, named.chosen, check_classes(columns, width).tolist())
+    names = check_classes(columns, np.shape(named.value)[1])
+    return replace(named, columns=names.tolist())
 
 
 def match_columns(columns: Iterable[Any], classes: np.ndarray) -> np.ndarray:

@@ -66,6 +66,10 @@ def shown() -> Iterator[None]:
         _shown.reset(token)
 
 
+def quietly(count: int) -> None:
+    """Progress that is not shown."""
+
+
 @contextmanager
 def track(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yield a function that takes how much was done; draws a bar with the time left if `show`.
@@ -79,14 +83,14 @@ def track(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]
 @contextmanager
 def _bar(show: bool, label: str, total: int) -> Iterator[Callable[[int], None]]:
     if not (show or _shown.get()):
-        yield lambda count: None
+        yield quietly
         return
     from rich import progress as bars
     from rich.console import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:  # a bar would leave an empty line behind
-        yield lambda count: None
+        yield quietly
         return
     columns = (
         "{task.description}", bars.BarColumn(), bars.MofNCompleteColumn(),

@@ -65,8 +65,6 @@ def hashes(seed: int, keys: np.ndarray, streams: np.ndarray | int) -> np.ndarray
 def uniforms(seed: int, keys: np.ndarray, num_labels: int) -> np.ndarray:
     """Draw one uniform in [0, 1) for each node and label.
 
-    Examples
-    --------
     >>> draw = uniforms(0, np.array([7, 8, 9], np.uint64), 4)
     >>> bool((draw[1] == uniforms(0, np.array([8], np.uint64), 4)).all())
     True
@@ -90,6 +88,15 @@ def node_keys(ids: np.ndarray) -> Keys:
         return ids.astype(np.uint64)
     digests = [hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def ranks(keys: Keys, dtype: Any = np.int64) -> np.ndarray:
+    """Each node's place in the order of the keys."""
+    rank = np.empty(len(keys), dtype)
+    ascending = bool((keys[1:] > keys[:-1]).all())
+    order = slice(None) if ascending else np.argsort(keys, kind="stable")
+    rank[order] = np.arange(len(keys), dtype=dtype)
+    return rank
 
 
 def in_order(keys: Keys, positions: Positions) -> Positions:

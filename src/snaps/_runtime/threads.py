@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from snaps._runtime.progress import quietly
+
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
 
 
@@ -122,7 +124,7 @@ def in_blocks(
     work: Callable[[np.ndarray], None],
     rows: np.ndarray,
     most: int,
-    advance: Callable[[int], None],
+    advance: Callable[[int], None] = quietly,
     weight: int = 1,
 ) -> None:
     """Do the work for all rows, at most `most` at a time, with one thread per BLAS product.

@@ -32,21 +32,19 @@ UNEVEN = "no interval: labels drawn with unequal chances have no Beta-binomial c
 def effective_labels(odds: np.ndarray) -> float:
     """How many evenly drawn labels say as much: (sum of w)^2 / sum of w^2.
 
-    Examples
-    --------
     >>> effective_labels(np.array([1.0, 1.0, 1.0])), effective_labels(np.array([4.0, 1.0, 1.0]))
     (3.0, 2.0)
     """
     largest = odds.max(initial=0.0)
-    shares = odds / largest if largest > 0 else odds
-    return float(shares.sum() ** 2 / (shares**2).sum()) if largest > 0 else 0.0
+    if largest == 0:
+        return 0.0
+    shares = odds / largest
+    return float(shares.sum() ** 2 / (shares**2).sum())
 
 
 def tail_sums(odds: np.ndarray) -> np.ndarray:
     """Sums (n + 1,) of the odds from each place on; the last one is 0.
 
-    Examples
-    --------
     >>> tail_sums(np.array([1.0, 2.0, 4.0]))
     array([7., 6., 4., 0.])
     """
@@ -65,18 +63,9 @@ def weighted_limits(
 ) -> np.ndarray:
     """The threshold (m,) of each node; infinite where its own odds outweigh the others'.
 
-    Parameters
-    ----------
-    ordered : array (n,)
-        Calibration scores, sorted.
-    tails : array (n + 1,)
-        Tail sums of their odds.
-    own : array (m,)
-        Odds of the nodes.
-    alpha : float
+    `ordered` are the calibration scores (n,), sorted, `tails` the tail sums of their odds, and
+    `own` the odds of the nodes.
 
-    Examples
-    --------
     >>> scores, odds = np.arange(9.0), np.array([1.0] * 8 + [8.0])
     >>> weighted_limits(scores, tail_sums(odds), np.array([0.5, 1.0, 20.0]), 0.5)
     array([ 8.,  8., inf])
@@ -102,8 +91,6 @@ def weighted_p_values(
 
     With `draws`, uniform and of the shape of `scores`, ties count by chance.
 
-    Examples
-    --------
     >>> scores, odds = np.array([1.0, 2.0]), np.array([2.0, 1.0])
     >>> weighted_p_values(np.array([[0.5, 2.0, 3.0]]), scores, tail_sums(odds), np.array([1.0]))
     array([[1.  , 0.5 , 0.25]])
@@ -132,8 +119,6 @@ def draw_uneven(
     makes no difference to which n_calib nodes are drawn, so it is set such that this number is
     drawn often, and other numbers are thrown away.
 
-    Examples
-    --------
     >>> keys, odds = np.arange(3, dtype=np.uint64), np.array([0.1, 1.0, 10.0])
     >>> draws = draw_uneven(0, keys, odds, 1, 1000)  # 100, 10 and 1 of 111
     >>> np.bincount(draws.ravel())

@@ -117,9 +117,6 @@ def confident_rank(n: int, alpha: Fraction, confidence: Fraction, m: int | None 
     the coverage probability of a further node is 1 - alpha or more. Never below the conformal rank,
     so that the average is promised as well; n + 1 if no rank will do.
 
-    Examples
-    --------
-    >>> from fractions import Fraction
     >>> confident_rank(500, Fraction(1, 10), Fraction(9, 10))
     460
     >>> confident_rank(500, Fraction(1, 10), Fraction(9, 10), m=200)
@@ -141,27 +138,25 @@ def confident_rank(n: int, alpha: Fraction, confidence: Fraction, m: int | None 
     return bisect_left(range(rank, n + 1), True, key=kept) + rank if rank <= n else n + 1
 
 
-def fewest_confident(alpha: Fraction, confidence: Fraction, m: int | None = None) -> int:
+def fewest_confident(alpha: Fraction, confidence: Fraction) -> int:
     """The smallest number of calibration nodes with which there is such a rank.
 
-    Examples
-    --------
-    >>> from fractions import Fraction
     >>> fewest_confident(Fraction(1, 20), Fraction(19, 20))
     59
     """
+
+    def enough(n: int) -> bool:
+        return confident_rank(n, alpha, confidence) <= n
+
     most = 1
-    while confident_rank(most, alpha, confidence, m) > most:
+    while not enough(most):
         most *= 2
-    enough = lambda n: confident_rank(n, alpha, confidence, m) <= n  # noqa: E731
     return bisect_left(range(most + 1), True, lo=most // 2, key=enough)
 
 
 def dealt_tail(total: int, good: int, n: int, hits: float) -> float:
     """The probability of so few hits or fewer among n of the total, of which `good` are hits.
 
-    Examples
-    --------
     >>> round(dealt_tail(10, 5, 2, 0), 4)
     0.2222
     """
@@ -201,15 +196,9 @@ def far_below(
     """The class with the lowest coverage, if one is far below 1 - alpha; None if none is.
 
     Far below is by more than `gap`, and by more than the worst of all classes is with probability
-    `chance` where all are covered alike.
+    `chance` where all are covered alike. `covered` and `counts` (K,) are the coverage and the
+    number of nodes of each class.
 
-    Parameters
-    ----------
-    covered, counts : arrays (K,)
-        The coverage and the number of nodes of each class.
-
-    Examples
-    --------
     >>> far_below(np.array([0.95, 0.6]), np.array([900, 99]), 500, 0.1, chance=0.01, gap=0.1)
     1
     >>> far_below(np.array([0.95, 0.6]), np.array([900, 5]), 500, 0.1, chance=0.01, gap=0.1)

@@ -213,8 +213,6 @@ def plan(
 def closeness(most: int, alpha: Fraction, within: Fraction, nodes: int | None) -> np.ndarray:
     """P(coverage within 1 - alpha +- within) after calibrating on 1, ..., `most` nodes.
 
-    Examples
-    --------
     >>> closeness(3, Fraction(1, 2), Fraction(1, 4), None)
     array([0.5   , 0.5   , 0.6875])
     """

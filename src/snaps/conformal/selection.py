@@ -17,17 +17,9 @@ def wrong_counts(evidence: np.ndarray, calibration: np.ndarray, wrong: np.ndarra
     """For each node, 1 + the number of wrong calibration nodes with at least its evidence.
 
     Divided by n + 1 they are p-values, n being the number of all calibration nodes. Ties count
-    against the node: the promise then needs no random draws.
+    against the node: the promise then needs no random draws. `evidence` (m,) is that of the nodes,
+    `calibration` (n,) that of the calibration nodes, some of which are `wrong`.
 
-    Parameters
-    ----------
-    evidence : array (m,)
-    calibration : array (n,)
-        Evidence of the calibration nodes.
-    wrong : bool array (n,)
-
-    Examples
-    --------
     >>> calibration, wrong = np.array([0.9, 0.6, 0.6, 0.2]), np.array([False, True, False, True])
     >>> wrong_counts(np.array([0.95, 0.6, 0.1]), calibration, wrong)
     array([1, 2, 3])
@@ -41,8 +33,6 @@ def benjamini_hochberg(counts: np.ndarray, n: int, rate: Fraction) -> np.ndarray
 
     The largest k such that k of them are at most rate * k / m, compared as exact fractions.
 
-    Examples
-    --------
     >>> benjamini_hochberg(np.array([1, 3, 2, 9]), 9, Fraction(2, 5))
     array([ True,  True,  True, False])
     """
@@ -57,15 +47,8 @@ def list_shares(
 ) -> tuple[np.ndarray, np.ndarray]:
     """For many splits of a pool, the share of test nodes selected, and the wrong share of those.
 
-    Parameters
-    ----------
-    evidence : array (pool,)
-    wrong : bool array (pool,)
-    splits : int array (splits, n)
-        Places of the calibration nodes; the other nodes are test nodes.
+    A split is a row (n,) of positions of calibration nodes; the other nodes are test nodes.
 
-    Examples
-    --------
     >>> evidence, wrong = np.arange(8.0), np.arange(8) < 4
     >>> list_shares(evidence, wrong, np.array([[0, 2, 4, 6]]), Fraction(3, 10))
     (array([0.75]), array([0.33333333]))
@@ -85,8 +68,6 @@ def fewest_selected(m: int, n: int, rate: Fraction) -> int:
 
     More than m means that n is too small for any list.
 
-    Examples
-    --------
     >>> fewest_selected(m=1000, n=499, rate=Fraction(1, 20))
     40
     """

@@ -36,42 +36,20 @@ from snaps.errors import SnapsError
 from snaps.io.files import finished, new_axis, read_json, write_json
 
 FORMAT, VERSION = "snaps-watch", 1
-_NEXT = (
-    "Next: look at slices (class_coverage and group_coverage of cp.evaluate, cp.exchangeability), "
-    "draw again from the nodes that are predicted now (snaps draw), and recalibrate on these labels"
-)
-
-
-def miss_probability(n: int, rank: int, labels: Any, hits: Any) -> Any:
-    """The probability that the next label is missed, after so many hits among so many labels.
-
-    Examples
-    --------
-    >>> float(miss_probability(n=9, rank=9, labels=0, hits=0))
-    0.1
-    """
-    return (n + 1 - rank + np.asarray(labels) - hits) / (n + 1 + np.asarray(labels))
 
 
 def wealth(n: int, rank: int, labels: Any, hits: Any) -> np.ndarray:
     """What one coin has become that was bet on more misses than calibration promised.
 
-    Parameters
-    ----------
-    n, rank : int
-        Number of calibration scores, and rank of the threshold among them.
-    labels, hits : int or array
-        How many labels were seen, and how many of them were covered.
+    The threshold has a `rank` among n calibration scores; of so many `labels`, `hits` are covered.
 
-    Examples
-    --------
     >>> wealth(99, 90, [0, 10, 10], [0, 9, 4]).round(2)
     array([ 1.  ,  0.75, 48.84])
     """
     from scipy.special import betaincc, betaln
 
-    labels, hits = np.asarray(labels), np.asarray(hits)
-    misses = labels - hits
+    hits = np.asarray(hits)
+    misses = np.asarray(labels) - hits
     a, b = n + 1 - rank, rank
     promised, weight = a / (a + b), b / (a + 1)
     with np.errstate(divide="ignore", over="ignore"):
@@ -223,7 +201,9 @@ class Watch:
             f"ALARM at label {first} of {len(self)}: wealth {self.wealth[first - 1]:.3g} reached "
             f"{limit:.3g}. {counts}",
             f"If nothing has changed since calibration, an alarm happens {bound}",
-            f"{_NEXT}.",
+            "Next: look at slices (class_coverage and group_coverage of cp.evaluate, "
+            "cp.exchangeability), draw again from the nodes that are predicted now (snaps draw), "
+            "and recalibrate on these labels.",
         ]
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from snaps import metrics
 from snaps._checks import check_alpha, check_known, plainly, shown
+from snaps._checks.ids import plain_scalar
 from snaps._tables import html_table
 from snaps.conformal.calibration import Promise
 from snaps.conformal.chances import UNEVEN
@@ -35,37 +36,40 @@ class Evaluation(dict[str, Any]):
 
     def _rows(self) -> list[tuple[str, str, str]]:
         """What is printed: a key, its value, and what it is."""
-        rows = [("coverage", f"{self['coverage']:.4f}", _verdict(self))]
-        for key, words in (
-            ("size", "labels per set"),
-            ("size_nonempty", "labels per set that is not empty"),
-        ):
-            rows.append((key, _number(self[key], 3), words))
-        rows.append(("singleton_hit", _percent(self["singleton_hit"]), "exactly the true label"))
-        rows.append(("empty", _percent(self["empty"]), "sets without a label"))
-        rows.append(("n", str(self["n"]), "nodes evaluated"))
-        rows.append(("n_calib", str(self["n_calib"]), "calibration nodes"))
+        nonempty = "-" if self["size_nonempty"] is None else f"{self['size_nonempty']:.3f}"
+        rows = [
+            ("coverage", f"{self['coverage']:.4f}", _verdict(self)),
+            ("size", f"{self['size']:.3f}", "labels per set"),
+            ("size_nonempty", nonempty, "labels per set that is not empty"),
+            ("singleton_hit", f"{self['singleton_hit']:.1%}", "exactly the true label"),
+            ("empty", f"{self['empty']:.1%}", "sets without a label"),
+            ("n", str(self["n"]), "nodes evaluated"),
+            ("n_calib", str(self["n_calib"]), "calibration nodes"),
+        ]
         if "n_effective" in self:
             words = "evenly drawn labels would say as much"
             rows.append(("n_effective", f"{self['n_effective']:.1f}", words))
         rows.append(("n_tune", str(self["n_tune"]), "tuning nodes"))
         if self["tied"]:
             words = "calibration scores that tie: predict_set(smoothed=True) leaves them to chance"
-            rows.append(("tied", _percent(self["tied"]), words))
+            rows.append(("tied", f"{self['tied']:.1%}", words))
         for what in ("class", "group"):
-            coverages = self.get(f"{what}_coverage") or {}
-            promised = self.get(f"{what}_promise") or {}
-            known = {name: value for name, value in coverages.items() if value is not None}
-            for name, value in sorted(known.items(), key=lambda item: item[1])[:5]:
+            coverages, promised = self._coverages(what), self[f"{what}_promise"]
+            for name, value in coverages[:5]:
                 words = "coverage"
                 if promised:
                     least = promised[name]
                     words += ", no promise" if least is None else f", at least {least:g} promised"
                 rows.append((f"{what} {name}", f"{value:.4f}", words))
-            if len(known) > 5:
-                rows.append((f"... {len(known) - 5} more", "", f"{what} coverages, all higher"))
-        rows += _weak_rows(self)
-        return rows
+            if len(coverages) > 5:
+                rows.append((f"... {len(coverages) - 5} more", "", f"{what} coverages, all higher"))
+        return [*rows, *_weak_rows(self)]
+
+    def _coverages(self, what: str) -> list[tuple[Any, float]]:
+        """Known coverages of each "class" or "group", the lowest first."""
+        coverages = (self[f"{what}_coverage"] or {}).items()
+        known = [(name, value) for name, value in coverages if value is not None]
+        return sorted(known, key=lambda item: item[1])
 
     def __str__(self) -> str:
         rows = self._rows()
@@ -101,17 +105,16 @@ class Evaluation(dict[str, Any]):
         """
         coverages = {"all nodes": self["coverage"]}
         for what in ("class", "group"):
-            known = (self[f"{what}_coverage"] or {}).items()
-            named = {f"{what} {name}": value for name, value in known if value is not None}
-            coverages |= dict(sorted(named.items(), key=lambda item: item[1])[:_PLOTTED])
+            lowest = self._coverages(what)[:_PLOTTED]
+            coverages |= {f"{what} {name}": value for name, value in lowest}
         axis = new_axis(max(1.6, 0.24 * len(coverages) + 1))
         if self["coverage_interval"] is not None:
             low, high = self["coverage_interval"]
             axis.barh(0, high - low, 0.8, low, color="#56B4E9", alpha=0.4, label="99 % of splits")
             axis.legend(loc="best", frameon=False)
-        places = np.arange(len(coverages))
-        axis.plot(list(coverages.values()), places, "o", color="#0072B2")
-        axis.set_yticks(places, list(coverages))
+        heights = np.arange(len(coverages))
+        axis.plot(list(coverages.values()), heights, "o", color="#0072B2")
+        axis.set_yticks(heights, list(coverages))
         axis.invert_yaxis()
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
         axis.set_xlabel("coverage")
@@ -122,33 +125,31 @@ def _verdict(evaluation: Evaluation) -> str:
     if evaluation["coverage_interval"] is None:
         return UNEVEN if "n_effective" in evaluation else ""
     low, high = evaluation["coverage_interval"]
-    sure = evaluation["confidence"]
     place = "inside" if evaluation["inside"] else "OUTSIDE"
-    why = "scores tie" if evaluation["tied"] else "more may be covered than that"
-    tie = "" if evaluation["upper_binds"] else f"; {why}, so the upper end does not bind"
-    sure = "" if sure is None else f"; promised with confidence {sure:g}"
-    return (
-        f"{place} [{low:.4f}, {high:.4f}], the 99 % range of random calibration splits{tie}{sure}"
-    )
+    text = f"{place} [{low:.4f}, {high:.4f}], the 99 % range of random calibration splits"
+    if not evaluation["upper_binds"]:
+        why = "scores tie" if evaluation["tied"] else "more may be covered than that"
+        text += f"; {why}, so the upper end does not bind"
+    if evaluation["confidence"] is not None:
+        text += f"; promised with confidence {evaluation['confidence']:g}"
+    return text
 
 
 def _weak_rows(evaluation: Evaluation) -> Iterator[tuple[str, str, str]]:
     """The weakest slice and the worst slab, in a line each."""
     weakest, slab = evaluation["weakest_slice"], evaluation["worst_slab"]
-    yield (
-        "weakest slice",
-        f"{weakest['coverage']:.4f}",
+    words = (
         f"{slice_name(weakest)}, {weakest['n']} nodes: the weakest of {weakest['slices']} slices; "
-        f"chance alone gives at least {weakest['chance_coverage']:.4f}",
+        f"chance alone gives at least {weakest['chance_coverage']:.4f}"
     )
+    yield "weakest slice", f"{weakest['coverage']:.4f}", words
     if slab is not None:
         low, high = slab["chance_interval"]
-        yield (
-            "worst slab",
-            f"{slab['coverage']:.4f}",
+        words = (
             f"searched on {slab['searched']} nodes, estimated on {slab['n']} others; "
-            f"chance alone gives [{low:.4f}, {high:.4f}]",
+            f"chance alone gives [{low:.4f}, {high:.4f}]"
         )
+        yield "worst slab", f"{slab['coverage']:.4f}", words
 
 
 def slice_name(weakest: Mapping[str, Any]) -> str:
@@ -161,26 +162,18 @@ def slice_name(weakest: Mapping[str, Any]) -> str:
     return f"{by} {name}"
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
 def _plain(value: Any) -> Any:
     """Numbers as JSON has them: what is infinite or not a number is None."""
     if isinstance(value, np.ndarray):
         return [_plain(item) for item in value]
-    value = value.item() if isinstance(value, np.generic) else value
+    value = plain_scalar(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _name(value: Any) -> Any:
     """A key that JSON takes."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+    value = plain_scalar(value)
+    return value if isinstance(value, (str, int, float, type(None))) else str(value)
 
 
 def evaluate(
@@ -270,7 +263,7 @@ def watch(
     level = check_alpha(alarm, "alarm")
     before = _fresh(predictor, float(level))
     if state is not None:
-        before = _continued(before, state if isinstance(state, Watch) else Watch.load(state))
+        before = _continued(before, _loaded(state))
     inputs, roles = predictor.inputs, predictor.roles
     codes, _ = read_labels(inputs.graph, labels, inputs.num_classes, roles.classes)
     wanted = predictor.wanted(nodes)
@@ -286,8 +279,12 @@ def watch_of(predictor: Predictor, state: Any) -> Watch:
     """A watch or the file of one, which must be of this calibration."""
     if not isinstance(state, (Watch, str, os.PathLike)):
         raise SnapsError(f"'watch' must be a Watch or a path, got {shown(state)}")
-    state = state if isinstance(state, Watch) else Watch.load(state)
+    state = _loaded(state)
     return _continued(_fresh(predictor, state.alarm), state)
+
+
+def _loaded(state: Any) -> Watch:
+    return state if isinstance(state, Watch) else Watch.load(state)
 
 
 def _fresh(predictor: Predictor, alarm: float) -> Watch:

@@ -58,7 +58,7 @@ def node_columns(
     """What to compare: confidence, predicted class, score of that class and number of links."""
     # In blocks: of a table that must not be changed NumPy would take a copy.
     blocks = pieces(len(probs), probs[:1].nbytes)
-    top = np.concatenate([probs[some].argmax(axis=1) for some in blocks])
+    top = np.concatenate([probs[block].argmax(axis=1) for block in blocks])
     rows = np.arange(len(probs))
     columns = {
         "top probability": Column(probs[rows, top], "are more confident", "are less confident"),
@@ -187,25 +187,9 @@ def compare(
 
     The nodes of both sides are divided again at random, up to 50,000 times, and the share of
     deals that are at least as uneven is the p-value. So it is honest for few nodes, many ties and
-    rare classes. Takes milliseconds for sides that are alike and a second for others.
+    rare classes. Takes milliseconds for sides that are alike and a second for others. Calibration
+    nodes among `nodes` are left out there; of more than 100,000 on a side, 100,000 are drawn.
 
-    Parameters
-    ----------
-    columns : mapping of str to Column
-        Values of all nodes, by what they are.
-    calib, nodes : int array
-        Positions. Calibration nodes among `nodes` are left out there. Of more than 100,000 on a
-        side, 100,000 are drawn.
-    keys : uint64 array (n,)
-        The nodes' keys, which decide who is drawn.
-    seed : int
-
-    Returns
-    -------
-    Exchangeability
-
-    Examples
-    --------
     >>> age = Column(np.arange(1000), "are younger", "are older")
     >>> keys = np.arange(1000, dtype=np.uint64)
     >>> print(compare({"birth": age}, np.arange(0, 1000, 5), np.arange(1000), keys))
@@ -226,16 +210,11 @@ def compare(
         side[smallest(seed, keys[side], EXCHANGEABILITY_STREAM, MOST_NODES)]
         for side in (calib, nodes)
     ]
-    tables = [_table(column, *sides) for column in columns.values()]
-    adjusted = _holm(
-        [
-            _p_value(table, column.is_classes, seed)
-            for table, column in zip(tables, columns.values(), strict=True)
-        ]
-    )
+    tables = {what: _table(column, *sides) for what, column in columns.items()}
+    p = _holm([_p_value(tables[what], columns[what].is_classes, seed) for what in columns])
     rows = (
-        _comparison(what, column, table, p, *(column.values[side] for side in sides))
-        for (what, column), table, p in zip(columns.items(), tables, adjusted, strict=True)
+        _comparison(what, column, tables[what], adjusted, *(column.values[s] for s in sides))
+        for (what, column), adjusted in zip(columns.items(), p, strict=True)
     )
     return Exchangeability(len(calib), len(nodes), tuple(rows))
 
@@ -267,13 +246,13 @@ def _p_value(table: np.ndarray, is_classes: bool, seed: int) -> float:
     side = table[np.argmin(table.sum(axis=1))]
     uneven = _chi_square if is_classes else _anderson_darling
     # A hair less, since equal splits may differ by rounding.
-    found = uneven(side[None], total)[0] * (1 - 1e-9)
+    given = uneven(side[None], total)[0] * (1 - 1e-9)
     # A stream is fine here: what is drawn are counts, which belong to no node.
     rng = np.random.default_rng(seed)
     drawn = exceeded = 0
     for batch in _BATCHES:
         splits = rng.multivariate_hypergeometric(total, side.sum(), batch, method="marginals")
-        exceeded += int((uneven(splits, total) >= found).sum())
+        exceeded += int((uneven(splits, total) >= given).sum())
         drawn += batch
         if exceeded >= _ENOUGH:
             break
@@ -314,9 +293,9 @@ def _comparison(
     shares = table / table.sum(axis=1, keepdims=True)
     if column.is_classes:
         distance = float(np.abs(shares[0] - shares[1]).sum() / 2)
-        label, here, there = _most_uneven_class(calib, nodes)
+        label, own, other = _most_uneven_class(calib, nodes)
         words = "are of other classes"
-        return Comparison(what, words, here, there, None, None, label, distance, p)
+        return Comparison(what, words, own, other, None, None, label, distance, p)
     below = np.cumsum(shares, axis=1)
     distance = float(np.abs(below[0] - below[1]).max())
     means = float(calib.mean()), float(nodes.mean())
@@ -334,9 +313,9 @@ def _most_uneven_class(calib: np.ndarray, nodes: np.ndarray) -> tuple[Any, float
     """The class whose shares differ most, and its shares."""
     classes, cells = np.unique(np.concatenate([calib, nodes]), return_inverse=True)
     sides = cells[: len(calib)], cells[len(calib) :]
-    here, there = (np.bincount(side, minlength=len(classes)) / len(side) for side in sides)
-    most = int(np.abs(here - there).argmax())
-    return classes[most].item(), float(here[most]), float(there[most])
+    own, other = (np.bincount(side, minlength=len(classes)) / len(side) for side in sides)
+    most = int(np.abs(own - other).argmax())
+    return classes[most].item(), float(own[most]), float(other[most])
 
 
 def _digits(one: float, other: float) -> int:

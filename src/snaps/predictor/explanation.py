@@ -69,12 +69,8 @@ class Explanation:
     def to_pandas(self) -> Any:
         """One row per label."""
         pandas = require("pandas", "all")
-        columns = {
-            **self.parts,
-            "mixed": self.mixed,
-            "threshold": self.threshold,
-            "in": self.inside,
-        }
+        columns = {**self.parts, "mixed": self.mixed, "threshold": self.threshold}
+        columns["in"] = self.inside
         return pandas.DataFrame(columns, index=pandas.Index(self.classes, name="label"))
 
     @property
@@ -105,17 +101,17 @@ class Explanation:
         """Columns of numbers to show, and the parts that are too small for one of their own."""
         if self.bias is None:
             return {**self.parts, "mixed": self.mixed, "threshold": self.threshold}, []
-        evidence, folded = self.evidence, []
+        evidence = self.evidence
         total = np.sum(list(evidence.values()), axis=0)
         most = max(np.abs(row).max() for row in evidence.values())
         small = [name for name, row in evidence.items() if np.abs(row).max() < _SMALL * most]
-        if len(small) > 1:
-            folded = small
-            others = np.sum([evidence.pop(name) for name in small], axis=0)
-            evidence["others"] = others
+        if len(small) == 1:
+            small = []
+        if small:
+            evidence["others"] = np.sum([evidence.pop(name) for name in small], axis=0)
         odds = np.exp(total - total.max())
         last = {"probability": odds / odds.sum(), "score": self.mixed, "threshold": self.threshold}
-        return {**evidence, **last}, folded
+        return {**evidence, **last}, small
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """The header and the rows, as text."""
@@ -175,8 +171,7 @@ def explain(predictor: Predictor, node: Any) -> Explanation:
     limits = predictor.limits_of(np.array([node]))[0]
     parts, ids = scorer.parts, inputs.graph.ids
     key = inputs.keys[[node]]
-    found = inputs.rows([(part, key) for part in parts.values()])
-    rows = dict(zip(parts, found, strict=True))
+    rows = dict(zip(parts, inputs.rows([(part, key) for part in parts.values()]), strict=True))
     neighbours = []
     for name, part in parts.items():
         # Means of means have no neighbours of their own to name.
@@ -195,7 +190,7 @@ def explain(predictor: Predictor, node: Any) -> Explanation:
             weight = float(scorer.weights[name] * share)
             neighbours.append(Neighbour(int(j), ids[j].item(), name, weight, shift))
     neighbours.sort(key=lambda n: -np.abs(n.shift).max())
-    mixed = scorer.combine(rows, inputs.keys[[node]])[0]
+    mixed = scorer.combine(rows, key)[0]
     thresholds = np.broadcast_to(limits, mixed.shape).astype(np.float64)
     return Explanation(
         node=node,

@@ -55,8 +55,8 @@ class Fingerprint:
         """Of a sample of the nodes with these keys, of all nodes in the order of the tables."""
         keys = np.sort(keys)
         keys = keys[smallest(0, keys, FINGERPRINT_STREAM, MOST_NODES)]
-        places = locate_keys(nodes, keys)[0]
-        features, probs = (_rows_of(table, places) for table in tables)
+        positions = locate_keys(nodes, keys)[0]
+        features, probs = (_rows_of(table, positions) for table in tables)
         return cls(keys, features, probs, tuple(map(_width, tables)), len(nodes))
 
     @calm
@@ -87,11 +87,11 @@ class Fingerprint:
         old, margin = old / scale, 1 / np.sqrt(len(old))
 
         def rows(shift: int) -> tuple[np.ndarray, np.ndarray]:
-            places, here = locate_keys(inputs.keys, self.keys + np.uint64(shift % 2**64))
-            return _project(table[places], signs) / scale, here
+            positions, present = locate_keys(inputs.keys, self.keys + np.uint64(shift % 2**64))
+            return _project(table[positions], signs) / scale, present
 
-        now, here = rows(0)
-        own = _distance(old, now, here)
+        now, present = rows(0)
+        own = _distance(old, now, present)
         if own is None:
             return "open"
         if own <= margin:
@@ -101,7 +101,7 @@ class Fingerprint:
             other = _distance(old, *rows(shift))
             if other is not None and other < min(own - margin, UNLIKE):
                 return "other"
-        if _moved(old[here], now, table, signs, scale):
+        if _moved(old[present], now, table, signs, scale):
             return "other"
         return "same" if own < UNLIKE else "unlike"
 
@@ -139,10 +139,10 @@ def _width(table: Any) -> int:
     return 0 if table is None else int(table.shape[1])
 
 
-def _rows_of(table: Any, places: np.ndarray) -> np.ndarray:
+def _rows_of(table: Any, positions: np.ndarray) -> np.ndarray:
     if table is None:
-        return np.empty((len(places), 0))
-    return _project(table[places], _signs(_width(table)))
+        return np.empty((len(positions), 0))
+    return _project(table[positions], _signs(_width(table)))
 
 
 @lru_cache(4)
@@ -172,32 +172,32 @@ def _scale(rows: np.ndarray) -> np.ndarray:
     return np.where(spread > 0, spread, np.where(largest > 0, largest, 1.0))
 
 
-def _distance(old: np.ndarray, now: np.ndarray, here: np.ndarray) -> float | None:
+def _distance(old: np.ndarray, now: np.ndarray, whose: np.ndarray) -> float | None:
     """How far rows are from the old ones: 0 for the same, 1 for a random re-pairing.
 
-    By the rank of the old row of each node among the old rows of all; `here` says whose the rows
-    are. None where nodes are too few, or their old rows don't tell them apart.
+    By the rank of the old row of each node among the old rows of all; `whose` old rows theirs are.
+    None where nodes are too few, or their old rows don't tell them apart.
     """
-    best = _rank(old, old[here], here)
-    if len(here) < FEWEST_NODES or best > MOST_TIED / 2:
+    best = _rank(old, old[whose], whose)
+    if len(whose) < FEWEST_NODES or best > MOST_TIED / 2:
         return None
-    return (_rank(old, now, here) - best) / (0.5 - best)
+    return (_rank(old, now, whose) - best) / (0.5 - best)
 
 
-def _rank(old: np.ndarray, rows: np.ndarray, here: np.ndarray) -> float:
+def _rank(old: np.ndarray, rows: np.ndarray, whose: np.ndarray) -> float:
     """The share of old rows that are closer to a row than its own old one, on average."""
     distances = _apart(rows[:, None], old)
-    own = distances[np.arange(len(here)), here][:, None]
-    closer, tied = (distances < own).sum(), (distances == own).sum() - len(here)
-    return float(closer + tied / 2) / max(len(here) * (len(old) - 1), 1)
+    own = distances[np.arange(len(whose)), whose][:, None]
+    closer, tied = (distances < own).sum(), (distances == own).sum() - len(whose)
+    return float(closer + tied / 2) / max(len(whose) * (len(old) - 1), 1)
 
 
 @calm
-def _apart(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def _apart(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Distances between rows; none where rounding explains it."""
-    out = np.zeros(np.broadcast_shapes(one.shape, two.shape)[:-1])
-    for column in range(one.shape[-1]):
-        left, right = one[..., column], two[..., column]
+    out = np.zeros(np.broadcast_shapes(old.shape, new.shape)[:-1])
+    for column in range(old.shape[-1]):
+        left, right = old[..., column], new[..., column]
         gap = np.abs(left - right)
         small = gap <= ROUNDING * np.maximum(1, np.maximum(np.abs(left), np.abs(right)))
         np.maximum(out, np.where(small, 0, gap), out=out)
@@ -217,8 +217,8 @@ def _moved(
         return False
     wanted = wanted[np.argsort(wanted[:, -1])]
     count = np.zeros(len(wanted), np.int64)
-    for some in pieces(table.shape[0], 8 * _width(table)):
-        rows = _project(table[some], signs) / scale
+    for block in pieces(table.shape[0], 8 * _width(table)):
+        rows = _project(table[block], signs) / scale
         after = np.searchsorted(wanted[:, -1], rows[:, -1])
         for place in (after - 1, after):
             inside = np.flatnonzero((place >= 0) & (place < len(wanted)))

@@ -44,7 +44,7 @@ from snaps.predictor.fingerprint import COLUMNS, Fingerprint
 from snaps.predictor.predictor import Method, Predictor
 from snaps.predictor.roles import Groups, Roles
 from snaps.scores import APS, RAPS, SAPS, THR, Score, check_score
-from snaps.scoring.evidence import Evidence, Labelled
+from snaps.scoring.evidence import Evidence, Keys, Labelled
 from snaps.scoring.local import Inputs
 from snaps.scoring.mixing import FittedMixing
 from snaps.scoring.parts import Context, Links, Search, Similar
@@ -77,9 +77,11 @@ def save(
     roles, calibration = predictor.roles, predictor.calibration
     fitted = predictor.scorer
     packed = {"score": _pack_score(fitted.score), "seed": fitted.seed, **fitted.pack()}
-    arrays: Arrays = {key: packed.pop(key) for key in ("bias",) if key in packed}
-    if "bias" in arrays:
-        packed["evidence"] = _whose(fitted.evidence, roles)
+    arrays: Arrays = {}
+    if "bias" in packed:
+        arrays["bias"] = packed.pop("bias")
+        kinds = _evidence_kinds(roles).items()
+        packed["evidence"] = next(name for name, nodes in kinds if fitted.evidence == nodes)
     header: Header = {
         "format": FORMAT,
         "version": VERSION,
@@ -181,15 +183,8 @@ def _pack_score(score: Any) -> Header:
     return {"name": type(score).__name__, **asdict(score)}
 
 
-def _whose(evidence: Evidence, roles: Roles) -> str:
-    """Whose labels some evidence is; none on a graph with other nodes."""
-    for name, nodes in _evidence_kinds(roles).items():
-        if evidence == nodes:
-            return name
-    raise AssertionError("evidence of neither known nor tuning nodes")
-
-
 def _evidence_kinds(roles: Roles) -> dict[str, Evidence]:
+    """Whose labels may be evidence; none on a graph with other nodes."""
     both = roles.known.joined(roles.tuning)
     return {"known": roles.known, "known and tuning": both, "none": Evidence.none()}
 
@@ -240,12 +235,12 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[str, Header, Mapping[
     with open_npz(path) as arrays:
         try:
             header = parse_json(arrays["header"].tobytes())
-            found, version = header["format"], header["version"]
+            kind, version = header["format"], header["version"]
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, SnapsError):
                 raise
-            found = version = None
-        if found != FORMAT:
+            kind = version = None
+        if kind != FORMAT:
             raise SnapsError(f"cannot load '{path}': not a saved snaps estimator")
         if version != VERSION:
             hint = ": calibrate and save it again" if version == 1 else ""
@@ -283,14 +278,17 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
     if classes.ndim != 1 or classes.dtype.kind not in "iU" or len(classes) < 2:
         raise SnapsError(f"'classes' must be a list of names, got {shown(header['classes'])}")
     inputs = _unpack_data(header, arrays, len(classes)) if header["data"] else None
-    groups = Groups.single(0 if inputs is None else inputs.num_nodes)
+    num_nodes = 0 if inputs is None else inputs.num_nodes
+    groups = Groups.single(num_nodes)
     if header["groups"] is not None:
-        _check_group_names(header["groups"])
-        codes = np.empty(0, np.int64) if inputs is None else arrays["groups"]
-        _check_codes(codes, "groups", len(header["groups"]))
-        groups = Groups(codes, tuple(header["groups"]))
-        if inputs is not None and codes.shape != (inputs.num_nodes,):
-            raise SnapsError(f"'groups' must have {inputs.num_nodes} entries, got {codes.shape}")
+        names = header["groups"]
+        plain = isinstance(names, list) and all(type(name) in _NAMES for name in names)
+        if not plain or len(set(names)) < len(names):
+            raise SnapsError(f"'groups' must be different strings or numbers, got {shown(names)}")
+        codes = np.empty(0, np.int64)
+        if inputs is not None:
+            codes = _codes(arrays, "groups", len(names), num_nodes)
+        groups = Groups(codes, tuple(names))
     calib = _unpack_nodes(Labelled, "calib", arrays, len(classes))
     if not len(calib):
         raise SnapsError("'calib_ids' must hold at least one node, got none")
@@ -299,28 +297,20 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
     keys = np.concatenate([calib.keys, tuning.keys, known.keys])
     if len(np.unique(keys)) < len(keys):
         raise SnapsError("calibration, tuning and known nodes must not overlap")
-    reference = arrays["reference"]
-    if reference.ndim != 1 or reference.dtype != np.uint64:
-        raise SnapsError(f"'reference' must be a list of keys, got {reference.dtype}")
+    reference = _keys(arrays, "reference")
     tuning = replace(tuning, drawn=bool(header["paid"]))
     named = bool(header.get("named_columns", False))
     missing = check_integer(header.get("missing_labels", 0), "missing_labels", low=0)
-    odds, calib_odds = _unpack_odds(header, arrays, len(calib), inputs)
+    odds = calib_odds = None
+    if header.get("chances"):
+        odds = np.empty(0) if inputs is None else _odds(arrays, "odds", num_nodes)
+        if "calib_odds" in arrays:
+            calib_odds = _finite(_odds(arrays, "calib_odds", len(calib)), "calib_odds")
     roles = Roles(calib, tuning, known, reference, classes, groups, named, missing, odds)
     if inputs is not None and not header["elsewhere"] and not _all_here(inputs, roles):
         raise SnapsError("its nodes must be in its graph")
-    scores = arrays["calib_scores"]
-    if scores.shape != calib.labels.shape or scores.dtype != np.float64:
-        raise SnapsError(f"'calib_scores' must be numbers {calib.labels.shape}, got {scores.shape}")
-    if not np.isfinite(scores).all():
-        raise SnapsError("'calib_scores' must be finite")
-    scores.flags.writeable = False
-    own: Any = 0
-    if groups.given:
-        own = arrays["calib_groups"]
-        _check_codes(own, "calib_groups", len(groups))
-        if own.shape != scores.shape:
-            raise SnapsError(f"'calib_groups' must have shape {scores.shape}, got {own.shape}")
+    scores = _finite(_numbers(arrays, "calib_scores", len(calib)), "calib_scores")
+    own = _codes(arrays, "calib_groups", len(groups), len(calib)) if groups.given else 0
     floor = _unpack_share(header.get("group_floor"))
     method = method.with_group_floor(floor, groups.names or None)
     calibration = Calibration(
@@ -351,47 +341,54 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
     )
 
 
-def _unpack_odds(
-    header: Header, arrays: Mapping[str, np.ndarray], n: int, inputs: Inputs | None
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Odds of all nodes and of the calibration nodes, where chances were given."""
-    if not header.get("chances"):
-        return None, None
-    every = np.empty(0) if inputs is None else arrays["odds"]
-    calib = arrays["calib_odds"] if "calib_odds" in arrays else None
-    shape = (0 if inputs is None else inputs.num_nodes,)
-    for name, odds, own in (("odds", every, shape), ("calib_odds", calib, (n,))):
-        if odds is None:
-            continue
-        if odds.shape != own or odds.dtype != np.float64 or (odds < 0).any():
-            raise SnapsError(f"'{name}' must be numbers of at least 0, {own}, got {odds.shape}")
-        odds.flags.writeable = False
-    if calib is not None and not np.isfinite(calib).all():
-        raise SnapsError("'calib_odds' must be finite")
-    return every, calib
-
-
 def _unpack_fingerprint(name: str, packed: Header, arrays: Mapping[str, np.ndarray]) -> Fingerprint:
-    keys, features, probs = (arrays[f"{name}_{part}"] for part in _FINGERPRINT_ARRAYS)
-    widths, num_nodes = tuple(map(int, packed["widths"])), int(packed["num_nodes"])
-    if name not in ("used", "reference") or keys.ndim != 1 or keys.dtype != np.uint64:
-        raise SnapsError(f"'{name}_keys' must be a list of keys, got {keys.dtype}")
+    if name not in ("used", "reference"):
+        raise SnapsError(f"'{name}' must be used or reference")
+    keys, widths = _keys(arrays, f"{name}_keys"), tuple(map(int, packed["widths"]))
+    features, probs = arrays[f"{name}_features"], arrays[f"{name}_probs"]
     for table, width in zip((features, probs), widths, strict=True):
         shape = len(keys), COLUMNS if width else 0
         if table.shape != shape or table.dtype != np.float64 or not np.isfinite(table).all():
             raise SnapsError(f"'{name}' must have finite fingerprints {shape}, got {table.shape}")
-    return Fingerprint(keys, features, probs, widths, num_nodes)
+    return Fingerprint(keys, features, probs, widths, int(packed["num_nodes"]))
 
 
-def _check_group_names(names: Any) -> None:
-    plain = isinstance(names, list) and all(type(name) in _NAMES for name in names)
-    if not plain or len(set(names)) < len(names):
-        raise SnapsError(f"'groups' must be different strings or numbers, got {shown(names)}")
+def _numbers(arrays: Mapping[str, np.ndarray], name: str, *shape: int) -> np.ndarray:
+    """An array of this shape, read-only."""
+    array = arrays[name]
+    if array.shape != shape or array.dtype != np.float64:
+        raise SnapsError(f"'{name}' must be numbers {shape}, got {array.shape}")
+    array.flags.writeable = False
+    return array
 
 
-def _check_codes(codes: np.ndarray, name: str, most: int) -> None:
-    if codes.ndim != 1 or codes.dtype != np.int64 or ((codes < 0) | (codes >= most)).any():
+def _finite(array: np.ndarray, name: str) -> np.ndarray:
+    if not np.isfinite(array).all():
+        raise SnapsError(f"'{name}' must be finite")
+    return array
+
+
+def _odds(arrays: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray:
+    odds = _numbers(arrays, name, count)
+    if (odds < 0).any():
+        raise SnapsError(f"'{name}' must be numbers of at least 0")
+    return odds
+
+
+def _keys(arrays: Mapping[str, np.ndarray], name: str) -> Keys:
+    keys = arrays[name]
+    if keys.ndim != 1 or keys.dtype != np.uint64:
+        raise SnapsError(f"'{name}' must be a list of keys, got {keys.dtype}")
+    return keys
+
+
+def _codes(arrays: Mapping[str, np.ndarray], name: str, most: int, count: int) -> np.ndarray:
+    codes = arrays[name]
+    if codes.dtype != np.int64 or ((codes < 0) | (codes >= most)).any():
         raise SnapsError(f"'{name}' must be integers from 0 to {most - 1}")
+    if codes.shape != (count,):
+        raise SnapsError(f"'{name}' must have shape ({count},), got {codes.shape}")
+    return codes
 
 
 def _unpack_nodes(
@@ -415,10 +412,7 @@ def _unpack_scorer(
 ) -> Any:
     score, seed = _unpack_score(packed["score"]), check_seed(packed["seed"])
     if packed["kind"] == "pooling":
-        bias, weights = arrays["bias"], packed["weights"]
-        finite = bias.dtype == np.float64 and np.isfinite(bias).all()
-        if bias.shape != (num_classes,) or not finite:
-            raise SnapsError(f"'bias' must be finite of shape ({num_classes},), got {bias.shape}")
+        bias, weights = _finite(_numbers(arrays, "bias", num_classes), "bias"), packed["weights"]
         if not weights or not set(weights) <= set(PARTS):
             raise SnapsError(f"'weights' must name some of {', '.join(PARTS)}")
         checked = {k: check_number(weights[k], "weights", low=-1e6) for k in weights}
@@ -463,25 +457,21 @@ def _unpack_data(header: Header, arrays: Mapping[str, np.ndarray], num_classes: 
         self_loops=True,
     )
     graph.directed = bool(header["directed"])
-    probs = arrays["probs"]
-    if probs.shape != (n, num_classes) or probs.dtype != np.float64:
-        raise SnapsError(f"'probs' must be numbers ({n}, {num_classes}), got {probs.shape}")
+    probs = _numbers(arrays, "probs", n, num_classes)
     check_probs(probs)
-    probs.flags.writeable = False
-    similarity = _unpack_near(arrays, "similarity", n) if "similarity_data" in arrays else None
+
+    def neighbours(name: str) -> sp.csr_array:
+        return check_similarity(csr_from_arrays(arrays, name, "it", (n, n)), n, name)
+
+    similarity = neighbours("similarity") if "similarity_data" in arrays else None
     made: dict[Any, Any] = {}
-    for place, recipe in enumerate(header["near"]):
-        kind = {"Similar": Similar, "Context": Context}[recipe["kind"]]
-        key = _unpack_recipe(kind, recipe)
-        matrix, search = _unpack_near(arrays, f"near{place}", n), recipe.get("made")
-        if np.diff(matrix.indptr).max(initial=0) > key.k:
-            raise SnapsError(f"'near{place}' must have at most {key.k} neighbours per node")
+    for number, packed in enumerate(header["near"]):
+        recipe = _unpack_recipe({"Similar": Similar, "Context": Context}[packed["kind"]], packed)
+        matrix, search = neighbours(f"near{number}"), packed.get("made")
+        if np.diff(matrix.indptr).max(initial=0) > recipe.k:
+            raise SnapsError(f"'near{number}' must have at most {recipe.k} neighbours per node")
         if search is not None:
             matrix = SimilarityGraph(matrix)
             matrix.method, matrix.recall = str(search["method"]), float(search["recall"])
-        made[key] = matrix
+        made[recipe] = matrix
     return Inputs(graph, probs, similarity, made)
-
-
-def _unpack_near(arrays: Mapping[str, np.ndarray], name: str, n: int) -> sp.csr_array:
-    return check_similarity(csr_from_arrays(arrays, name, "it", (n, n)), n, name)

@@ -11,7 +11,6 @@ import numpy as np
 from snaps._checks import check_flag, shown
 from snaps._checks.named import column_names, named_columns
 from snaps._runtime.progress import stage
-from snaps._runtime.randomness import locate_keys
 from snaps.errors import SnapsError, warn
 from snaps.predictor.chances import check_promise
 from snaps.predictor.predictor import Method, Predictor, level_for
@@ -40,8 +39,8 @@ def recalibrate(
 ) -> Predictor:
     """A predictor for another graph; see `SNAPS.recalibrate`."""
     check_flag(refit, "refit")
-    _check_choice(missing, "missing", ("error", "drop"))
-    _check_choice(threshold, "threshold", ("set", "keep"))
+    _check_choice(missing, "missing", "error", "drop")
+    _check_choice(threshold, "threshold", "set", "keep")
     keep = threshold == "keep"
     method = method.with_group_floor(old.method.promise.group_floor, old.roles.groups.names)
     if keep and nodes is not None:
@@ -69,8 +68,7 @@ def recalibrate(
     apart = keep and not (inputs.graph.named and same.get("used", True))
     if old.data is not None:
         inputs = inputs.following(old.data)
-    here = locate_keys(inputs.keys, old.roles.calib.keys)[1]
-    if not keep and not here.size and nodes is None:
+    if not (keep or nodes is not None or len(inputs.positions(old.roles.calib.keys))):
         raise SnapsError(
             f"'graph' must have calibration nodes, got none of {len(old.roles.calib)}: for "
             "another graph call calibrate(), or threshold='keep' if the graphs are alike"
@@ -95,10 +93,9 @@ def recalibrate(
     return method.fit(inputs, roles, fitted)
 
 
-def _check_choice(value: Any, name: str, allowed: tuple[str, str]) -> None:
-    if not isinstance(value, str) or value not in allowed:
-        rule = " or ".join(map(repr, allowed))
-        raise SnapsError(f"'{name}' must be {rule}, got {shown(value)}")
+def _check_choice(value: Any, name: str, one: str, other: str) -> None:
+    if not isinstance(value, str) or value not in (one, other):
+        raise SnapsError(f"'{name}' must be '{one}' or '{other}', got {shown(value)}")
 
 
 def _read(
@@ -149,10 +146,10 @@ def _kept(old: Predictor, method: Method, inputs: Inputs, roles: Roles, apart: b
 
 def _check_features(fitted: FittedScorer, inputs: Inputs, option: str) -> None:
     """Parameters that are kept may weigh what only features give."""
-    parts = {"similar": "similar", **dict.fromkeys(("context", "propagated_context"), "features")}
-    parts["regression"] = "features"
+    parts = ("context", "propagated_context", "regression")
+    needed = {"similar": "similar", **dict.fromkeys(parts, "features")}
     for name, weight in fitted.weights.items():
-        if weight and name in parts and parts[name] not in inputs.has:
+        if weight and name in needed and needed[name] not in inputs.has:
             raise SnapsError(
                 f"'graph' must have features, as it had to calibrate: {option} keeps parameters "
                 "that use them"

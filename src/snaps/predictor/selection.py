@@ -222,18 +222,13 @@ def accept(predictor: Predictor, error: Any, nodes: Any) -> Selection:
     return _selection(predictor, check_alpha(error, "error"), nodes, None)
 
 
-def check_even(predictor: Predictor) -> None:
-    """Benjamini-Hochberg on weighted p-values keeps no false discovery rate."""
-    if predictor.roles.odds is not None:
+def _selection(predictor: Predictor, rate: Fraction, nodes: Any, code: int | None) -> Selection:
+    inputs, roles = predictor.inputs, predictor.roles
+    if roles.odds is not None:  # Benjamini-Hochberg on weighted p-values keeps no rate
         raise SnapsError(
             "'chances' must be left out for select and accept, whose lists need calibration nodes "
             "that were drawn evenly, got chances"
         )
-
-
-def _selection(predictor: Predictor, rate: Fraction, nodes: Any, code: int | None) -> Selection:
-    inputs, roles = predictor.inputs, predictor.roles
-    check_even(predictor)
     calib = inputs.positions(roles.calib.keys)
     if predictor.apart or len(calib) < len(roles.calib):
         raise SnapsError(

@@ -45,17 +45,17 @@ class Slices(NamedTuple):
 def find_slices(predictor: Predictor, sets: PredictionSets, truth: np.ndarray) -> list[Slices]:
     """All slices that are looked at; empty sets, which cover nothing, are in none by set size."""
     inputs, roles = predictor.inputs, predictor.roles
-    found = [Slices("class", list(roles.classes), truth)]
+    slices = [Slices("class", list(roles.classes), truth)]
     if roles.groups.given:
-        found.append(Slices("group", roles.groups.names, roles.groups.codes[sets.nodes]))
+        slices.append(Slices("group", roles.groups.names, roles.groups.codes[sets.nodes]))
     adjacency = inputs.graph.adjacency
     if adjacency.nnz:
         degrees = np.diff(adjacency.indptr)[sets.nodes]
-        found.append(Slices("links", *in_bands(degrees, single=1)))
-    found.append(Slices("confidence", *in_fifths(confidence(inputs.probs, sets.nodes))))
+        slices.append(Slices("links", *in_bands(degrees, single=1)))
+    slices.append(Slices("confidence", *in_fifths(confidence(inputs.probs, sets.nodes))))
     names, codes = in_bands(sets.sizes)
-    found.append(Slices("set size", names, np.where(sets.sizes > 0, codes, -1)))
-    return found
+    slices.append(Slices("set size", names, np.where(sets.sizes > 0, codes, -1)))
+    return slices
 
 
 def weakest_slice(slices: Sequence[Slices], hits: np.ndarray) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def weakest_slice(slices: Sequence[Slices], hits: np.ndarray) -> dict[str, Any]:
         inside = codes >= 0
         counts = np.bincount(codes[inside], minlength=len(names))
         present = np.flatnonzero(counts)
-        rows += [(by, names[place]) for place in present.tolist()]
+        rows += [(by, names[code]) for code in present.tolist()]
         nodes.append(counts[present])
         covered.append(np.bincount(codes[inside], hits[inside], len(names))[present])
     n, h = np.concatenate(nodes), np.concatenate(covered)
@@ -107,19 +107,19 @@ def worst_slab(columns: np.ndarray, hits: np.ndarray, seed: int) -> tuple[float,
     least, slab = np.inf, (directions[0], -np.inf, np.inf)
     given, covered = columns[searched], hits[searched]
     for block in pieces(len(directions), 8 * len(searched)):
-        places = directions[block] @ given.T
-        order = np.argsort(places, axis=1, kind="stable")
+        heights = directions[block] @ given.T
+        order = np.argsort(heights, axis=1, kind="stable")
         upto = np.pad(np.cumsum(covered[order], axis=1), ((0, 0), (1, 0)))[:, cuts]
         means = (upto[:, last] - upto[:, first]) / (cuts[last] - cuts[first])
         row, pair = np.unravel_index(means.argmin(), means.shape)
         if means[row, pair] < least:
             start, stop = cuts[first[pair]], cuts[last[pair]]
-            low = places[row, order[row, start]] if start else -np.inf
-            high = places[row, order[row, stop - 1]] if stop < len(searched) else np.inf
+            low = heights[row, order[row, start]] if start else -np.inf
+            high = heights[row, order[row, stop - 1]] if stop < len(searched) else np.inf
             least, slab = means[row, pair], (directions[block][row], low, high)
     direction, low, high = slab
-    place = columns[measured] @ direction
-    members = hits[measured][(low <= place) & (place <= high)]
+    height = columns[measured] @ direction
+    members = hits[measured][(low <= height) & (height <= high)]
     return (float(members.mean()), len(members)) if len(members) else None
 
 
@@ -138,10 +138,10 @@ def slab_summary(
     sample, adjacency = nodes[order], inputs.graph.adjacency
     degrees = np.diff(adjacency.indptr)[sample]
     columns = np.column_stack([np.asarray(inputs.probs[sample], np.float64), np.log1p(degrees)])
-    found = worst_slab(columns, hits[order], seed)
-    if found is None:
+    slab = worst_slab(columns, hits[order], seed)
+    if slab is None:
         return None
-    coverage, n = found
+    coverage, n = slab
     dealt, levels = (len(hits), int(hits.sum())), (CHANCE / 2, 1 - CHANCE / 2)
     interval = tuple(dealt_quantile(*dealt, n, level) for level in levels)
     searched = len(_halves(len(sample))[0])

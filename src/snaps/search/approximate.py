@@ -22,6 +22,7 @@ import scipy.sparse as sp
 
 from snaps._kernels.matrices import csr_parts
 from snaps._runtime.memory import room
+from snaps._runtime.progress import quietly
 from snaps._runtime.threads import blocks, in_blocks, single_products
 from snaps.search.cells import (
     GRID,
@@ -129,17 +130,13 @@ def search_cells(
         # The other end of the hashes: nodes that the cells were made by are not like all others.
         sample = _smallest(np.flatnonzero(squares > 0), ~words, SAMPLE)
         truth, tried = no_neighbours(n, k), no_neighbours(n, k)
-        exact(table, sample, near, np.zeros(n, bool), squares, rank, truth, _quietly)
+        exact(table, sample, near, np.zeros(n, bool), squares, rank, truth, quietly)
         reach = _calibrate(source, cells, sample, truth, recall)
         if reach is None:
             return None
-        _search(source, cells, sample, reach, tried, _quietly)
+        _search(source, cells, sample, reach, tried, quietly)
         _search(source, cells, rows[squares[rows] > 0], reach, found, advance)
     return _recall(sample, truth, tried)
-
-
-def _quietly(count: int) -> None:
-    """Progress that is not shown."""
 
 
 def _smallest(nodes: np.ndarray, words: np.ndarray, count: int) -> np.ndarray:
@@ -162,15 +159,15 @@ def _make_cells(source: Source, members: np.ndarray, words: np.ndarray) -> Cells
     def assign(nodes: np.ndarray) -> None:
         home[nodes] = nearest(source.rounded(nodes), scored)
 
-    in_blocks(assign, np.flatnonzero(squares > 0), BLOCK, _quietly)
+    in_blocks(assign, np.flatnonzero(squares > 0), BLOCK)
     members = members[np.lexsort((members, home[members]))]
     place[members] = np.arange(len(members))
     right = room((0 if source.wide else len(members), source.width), np.float32)
 
-    def fill(places: np.ndarray) -> None:
-        right[places] = source.unit(members[places])
+    def fill(part: np.ndarray) -> None:
+        right[part] = source.unit(members[part])
 
-    in_blocks(fill, np.arange(len(right)), BLOCK, _quietly)
+    in_blocks(fill, np.arange(len(right)), BLOCK)
     sizes = np.bincount(home[members], minlength=len(means))
     edges = np.concatenate([[0], np.cumsum(sizes)])
     first = _first_cells(scored, sizes)
@@ -188,10 +185,10 @@ def _means(source: Source, members: np.ndarray, words: np.ndarray, num: int) -> 
     for _ in range(ROUNDS):
         scored = _scored(means)
 
-        def assign(places: np.ndarray, scored: np.ndarray = scored) -> None:
-            home[places] = nearest(rows[places], scored)
+        def assign(part: np.ndarray, scored: np.ndarray = scored) -> None:
+            home[part] = nearest(rows[part], scored)
 
-        in_blocks(assign, np.arange(len(rows)), BLOCK, _quietly)
+        in_blocks(assign, np.arange(len(rows)), BLOCK)
         sums, sizes = np.zeros(means.shape), np.bincount(home, minlength=num)
         add_rows(rows, home, sums)
         filled = sizes > 0
@@ -229,16 +226,16 @@ def _calibrate(
     nothing = np.empty(0), np.empty(0), cells.scored, 0.0
     n, k = truth[0].shape
     first = no_neighbours(n, k)
-    _search(source, cells, sample, nothing, first, _quietly)
+    _search(source, cells, sample, nothing, first, quietly)
     kth = np.where(first[2][sample] == k, first[0][sample, -1], 0.0)
     own, (ptr, of) = cells.home[sample], cells.first
-    there = np.arange(k) < truth[2][sample, None]
-    if not there.any():
+    valid = np.arange(k) < truth[2][sample, None]
+    if not valid.any():
         return nothing
-    homes = cells.home[np.where(there, truth[1][sample], sample[:, None])]
+    homes = cells.home[np.where(valid, truth[1][sample], sample[:, None])]
     closeness = (rounded(cells.means[own]) @ cells.scored.T).astype(np.float64)
     closeness += cells.scored[own, -1:]
-    level = _quantile(np.take_along_axis(closeness, homes, 1)[there], FAR * (1 - recall))
+    level = _quantile(np.take_along_axis(closeness, homes, 1)[valid], FAR * (1 - recall))
     spread = np.sqrt(np.maximum(1 - np.square(cells.means, dtype=np.float64).sum(axis=1), 1e-6))
     doubt = np.floor(kth[:, None] * STEPS) / STEPS - source.rounded(sample)[:, :-1] @ cells.means.T
     doubt = np.where(closeness < level, np.inf, doubt / spread)
@@ -249,7 +246,7 @@ def _calibrate(
     fewest, reach = np.inf, nothing
     for factors in np.ones_like(spread), spread:
         counted = doubt / factors[own, None]
-        allowed = _quantile(np.take_along_axis(counted, homes, 1)[there], recall)
+        allowed = _quantile(np.take_along_axis(counted, homes, 1)[valid], recall)
         met = ((counted <= allowed) @ np.diff(cells.edges).astype(float)).mean()
         if met < fewest and allowed > -np.inf:
             fewest, reach = met, (allowed * spread, factors, cells.scored, level)
@@ -267,8 +264,8 @@ def _recall(sample: np.ndarray, truth: Found, tried: Found) -> float:
     """Which share of the sample's best cosines was found."""
     counts = truth[2][sample]
     last = np.take_along_axis(truth[0][sample], np.maximum(counts - 1, 0)[:, None], 1)
-    there = np.arange(truth[0].shape[1]) < tried[2][sample, None]
-    hits = (there & (tried[0][sample] >= last)).sum(axis=1)
+    valid = np.arange(truth[0].shape[1]) < tried[2][sample, None]
+    hits = (valid & (tried[0][sample] >= last)).sum(axis=1)
     return float(np.minimum(hits, counts).sum() / max(counts.sum(), 1))
 
 
@@ -281,14 +278,14 @@ def _search(
 
     def search(block: np.ndarray) -> None:
         own, coarse = cells.home[block], source.rounded(block)
-        there = (cells.members, cells.edges, cells.first, reach)
+        where = (cells.members, cells.edges, cells.first, reach)
         if source.wide:
-            meet_sparse(block, own, coarse, source.width, *there, known)
+            meet_sparse(block, own, coarse, source.width, *where, known)
         else:
             lists = new_lists(block, cells.place[block], k, source.table, source.signed)
             rooms = new_rooms(TILE, source.width)
             meet_dense(
-                block, own, coarse, source.unit(block), cells.right, *there, rooms, known, lists
+                block, own, coarse, source.unit(block), cells.right, *where, rooms, known, lists
             )
 
     in_blocks(search, rows, BLOCK, advance)

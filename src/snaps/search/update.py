@@ -11,8 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from snaps._checks import calm
-from snaps._runtime.randomness import locate_keys
-from snaps.similarity import assemble, check_k, prepare, ranks
+from snaps._runtime.progress import quietly
+from snaps._runtime.randomness import locate_keys, ranks
+from snaps.similarity import assemble, check_k, prepare
 
 Table = Any  # ndarray or csr_array
 
@@ -55,7 +56,7 @@ def extend(
     came, lost = np.flatnonzero(~stayed), np.flatnonzero(stayed & ~whole)
     for rows, waiting in ((came, whole), (lost, np.zeros(n, bool))):
         if len(rows):
-            search(table, rows, np.arange(n), waiting, squares, rank, found, lambda count: None)
+            search(table, rows, np.arange(n), waiting, squares, rank, found, quietly)
     return assemble(found)
 
 
@@ -70,7 +71,7 @@ def _unchanged(
     if not same_kind or old_features.shape[1] != features.shape[1]:
         return np.full(len(keys), -1)
     source = np.full(len(keys), -1)
-    place, stayed = locate_keys(old_keys, keys)
-    source[stayed] = place
+    positions, stayed = locate_keys(old_keys, keys)
+    source[stayed] = positions
     source[~same_rows(csr_parts(old_features), csr_parts(features), source)] = -1
     return source
