@@ -115,7 +115,7 @@ def test_tampered_files_are_refused(calibrated, tmp_path):
     with np.load(tmp_path / "cp.npz") as file:
         arrays = dict(file)
     for name, value, rule in (
-        ("bias", np.zeros(3), "'bias' must be finite of shape (4,), got (3,)"),
+        ("bias", np.zeros(3), "'bias' must be numbers (4,), got (3,)"),
         ("known_labels", np.zeros(5, int), "'known_labels' must have shape (80,), got (5,)"),
         ("probs", np.full((900, 4), np.nan), "'probs' must be finite"),
         ("near0_indices", np.zeros(9, int), "sparse matrix 'near0_*'"),
