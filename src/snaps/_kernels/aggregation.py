@@ -59,7 +59,21 @@ def neighbour_mean(
     if exact:
         in_shares(_exact_mean, n, share, indptr, matrix.indices, flat, own, out)
     else:
-        in_shares(_neighbour_mean, n, share, indptr, matrix.indices, weights, flat, own, out, ahead)
+        in_shares(
+            _neighbour_mean, n, share, indptr, matrix.indices, weights, flat, own, out, ahead, True
+        )
+    return out
+
+
+def sparse_product(matrix: sp.csr_array, table: np.ndarray) -> np.ndarray:
+    """Matrix times table, both in float64: the bits of SciPy, by all threads."""
+    out = np.empty((matrix.shape[0], table.shape[1]))
+    share = SHARE * len(out) // (matrix.nnz * table.shape[1] + 1) + 1
+    flat = np.ascontiguousarray(table).reshape(-1)
+    in_shares(
+        _neighbour_mean, len(out), share, matrix.indptr, matrix.indices, matrix.data, flat, out,
+        out, None, False,
+    )  # fmt: skip
     return out
 
 
@@ -107,12 +121,14 @@ def neighbour_mean_at(
 
 
 @loop
-def _neighbour_mean(first, last, indptr, indices, weights, table, own, out, ahead):
+def _neighbour_mean(first, last, indptr, indices, weights, table, own, out, ahead, divided):
     num_classes = out.shape[1]
     sums = np.empty(num_classes)
     for i in range(first, last):
         ends = indptr[i], indptr[i + 1], indptr[last]
         total = sum_up(ends, indices, weights, table, sums, ahead)
+        if not divided:  # sums are asked for
+            total = 1.0
         if total > 0.0:  # outside of the loop, which else reads rows that it needs not
             for y in range(num_classes):
                 out[i, y] = sums[y] / total
