@@ -107,16 +107,20 @@ def neighbour_mean_at(
     parts = pieces(len(places), 16 * (matrix.nnz // matrix.shape[0] + 1))
     reached = np.zeros(matrix.shape[1], bool)
     for some in parts:
-        reached[matrix[places[some]].indices] = True
+        near = matrix[places[some]]
+        reached[near.indices] = True
     table = rows(np.flatnonzero(reached)).astype(kind, copy=False)
     within = np.cumsum(reached, dtype=matrix.indices.dtype) - 1
-    own = np.asarray(rows(places), np.float64)
-    out = np.empty(own.shape)
+    out = np.empty((len(places), table.shape[1]))
     for some in parts:
-        near = matrix[places[some]]
+        if len(parts) > 1:
+            near = matrix[places[some]]
         ends = near.data, within[near.indices], near.indptr
         near = sp.csr_array(ends, shape=(near.shape[0], len(table)))
-        out[some] = neighbour_mean(near, table, own[some], exact=exact)
+        own, alone = np.zeros(out[some].shape), np.flatnonzero(near.sum(axis=1) == 0)
+        if len(alone):  # others don't need their own rows
+            own[alone] = rows(places[some][alone])
+        out[some] = neighbour_mean(near, table, own, exact=exact)
     return out
 
 
