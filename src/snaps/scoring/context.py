@@ -18,7 +18,7 @@ from snaps.graph import Graph
 SUMMARY_SIZE = 128  # columns that sum up the features
 CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
 BLOCK_ROWS, BLOCK_BYTES = 8192, 2**24  # of features that are summed up at a time, about
-ENTRY_BYTES = 12  # of a sparse table
+ENTRY_BYTES = 12  # of a sparse table; a small one is kept from pass to pass
 ROUNDS = 2  # of subspace iteration
 WELL_CONDITIONED = 1e-8  # the smallest eigenvalue over the largest, at least
 # Label propagation: the share of a node's mass that comes from its neighbours (the rest is its
@@ -108,7 +108,7 @@ def summary(graph: Graph, size: int = SUMMARY_SIZE, kind: Any = np.float64) -> n
         basis = None if d <= size else _leading(tables, d, min(size + 8, n, d), size)
         out = room((n, d if basis is None else basis.shape[1]), kind)
         for some, table in zip(parts, tables(), strict=True):
-            rows = table if basis is None else _times(table, basis)
+            rows: Any = table if basis is None else _times(table, basis)
             out[some] = unit_rows(rows.toarray() if sp.issparse(rows) else rows)
     return out
 
@@ -132,9 +132,7 @@ def context_features(adjacency: sp.csr_array, table: np.ndarray) -> np.ndarray:
     return out
 
 
-def _leading(
-    tables: Callable[[], Iterable[Any]], d: int, wide: int, size: int
-) -> np.ndarray:
+def _leading(tables: Callable[[], Iterable[Any]], d: int, wide: int, size: int) -> np.ndarray:
     """What takes rows to the basis of their leading singular vectors, by subspace iteration."""
 
     def through(basis: np.ndarray) -> np.ndarray:
