@@ -85,9 +85,9 @@ def _sizes(table: np.ndarray) -> tuple[int, int]:
 def summary(graph: Graph, size: int = SUMMARY_SIZE, kind: Any = np.float64) -> np.ndarray:
     """The features in the basis of their leading singular vectors, rare words weighted up.
 
-    Unit rows, kept as `kind`. Summed up in the order of the ids, by one thread, in blocks that
-    depend on the number of columns alone: neither the order of the nodes, nor threads, nor memory
-    can change a bit.
+    Unit rows, kept as `kind`. Each number is summed up in the order of the ids, by one thread, in
+    blocks that depend on the number of columns alone: neither the order of the nodes, nor threads,
+    nor memory can change a bit.
     """
     assert graph.features is not None
     features, (n, d) = graph.features, graph.features.shape
