@@ -13,7 +13,7 @@ from tests.scoring.common import evidence_of
 
 def test_gradient_and_hessian_are_exact():
     random = np.random.default_rng(1)
-    stack, labels = random.normal(size=(3, 40, 4)), random.integers(0, 4, 40)
+    stack, labels = random.normal(size=(3, 4, 40)), random.integers(0, 4, 40)
     point = random.normal(size=7)
 
     def derivatives(x):
@@ -30,8 +30,8 @@ def test_gradient_and_hessian_are_exact():
 def test_fit_ends_where_a_general_minimiser_ends(scale):
     """Where whole steps of Newton's method would go too far, too: rows of a hundredfold size."""
     random = np.random.default_rng(5)
-    stack, labels = scale * random.normal(size=(3, 60, 4)), random.integers(0, 4, 60)
-    stack[0, np.arange(60), labels] += 2.0 * scale
+    stack, labels = scale * random.normal(size=(3, 4, 60)), random.integers(0, 4, 60)
+    stack[0, labels, np.arange(60)] += 2.0 * scale
     centre, pull = np.r_[np.full(3, 1 / 3), np.zeros(4)], np.r_[np.full(3, 10.0), np.full(4, 5.0)]
 
     def objective(x):

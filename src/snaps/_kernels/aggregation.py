@@ -59,7 +59,21 @@ def neighbour_mean(
     if exact:
         in_shares(_exact_mean, n, share, indptr, matrix.indices, flat, own, out)
     else:
-        in_shares(_neighbour_mean, n, share, indptr, matrix.indices, weights, flat, own, out, ahead)
+        in_shares(
+            _neighbour_mean, n, share, indptr, matrix.indices, weights, flat, own, out, ahead, True
+        )
+    return out
+
+
+def sparse_product(matrix: sp.csr_array, table: np.ndarray) -> np.ndarray:
+    """Matrix times table, both in float64: the bits of SciPy, by all threads."""
+    out = np.empty((matrix.shape[0], table.shape[1]))
+    share = SHARE * len(out) // (matrix.nnz * table.shape[1] + 1) + 1
+    flat = np.ascontiguousarray(table).reshape(-1)
+    in_shares(
+        _neighbour_mean, len(out), share, matrix.indptr, matrix.indices, matrix.data, flat, out,
+        out, None, False,
+    )  # fmt: skip
     return out
 
 
@@ -93,26 +107,32 @@ def neighbour_mean_at(
     parts = pieces(len(places), 16 * (matrix.nnz // matrix.shape[0] + 1))
     reached = np.zeros(matrix.shape[1], bool)
     for some in parts:
-        reached[matrix[places[some]].indices] = True
+        near = matrix[places[some]]
+        reached[near.indices] = True
     table = rows(np.flatnonzero(reached)).astype(kind, copy=False)
     within = np.cumsum(reached, dtype=matrix.indices.dtype) - 1
-    own = np.asarray(rows(places), np.float64)
-    out = np.empty(own.shape)
+    out = np.empty((len(places), table.shape[1]))
     for some in parts:
-        near = matrix[places[some]]
+        if len(parts) > 1:
+            near = matrix[places[some]]
         ends = near.data, within[near.indices], near.indptr
         near = sp.csr_array(ends, shape=(near.shape[0], len(table)))
-        out[some] = neighbour_mean(near, table, own[some], exact=exact)
+        own, alone = np.zeros(out[some].shape), np.flatnonzero(near.sum(axis=1) == 0)
+        if len(alone):  # others don't need their own rows
+            own[alone] = rows(places[some][alone])
+        out[some] = neighbour_mean(near, table, own, exact=exact)
     return out
 
 
 @loop
-def _neighbour_mean(first, last, indptr, indices, weights, table, own, out, ahead):
+def _neighbour_mean(first, last, indptr, indices, weights, table, own, out, ahead, divided):
     num_classes = out.shape[1]
     sums = np.empty(num_classes)
     for i in range(first, last):
         ends = indptr[i], indptr[i + 1], indptr[last]
         total = sum_up(ends, indices, weights, table, sums, ahead)
+        if not divided:  # sums are asked for
+            total = 1.0
         if total > 0.0:  # outside of the loop, which else reads rows that it needs not
             for y in range(num_classes):
                 out[i, y] = sums[y] / total

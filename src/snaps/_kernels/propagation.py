@@ -10,6 +10,7 @@ from snaps._kernels.aggregation import AHEAD, SHARE, neighbour_mean, sum_up
 from snaps._kernels.compiling import helper, loop
 from snaps._runtime.threads import in_shares
 
+SIDE_BY_SIDE = 32
 LEAST = 1e-4  # of a walk's mass: places with less of it are left out
 
 
@@ -37,7 +38,7 @@ def propagation_step(
             nodes = np.flatnonzero(codes >= 0)
             flown[nodes, start * width + codes[nodes]] += gain
         out[:] = flown
-        return np.abs(out - mass).max(axis=0, initial=0.0).reshape(-1, width).max(axis=1)
+        return _column_tops(np.abs(out - mass)).reshape(-1, width).max(axis=1)
     moves = np.empty((len(mass), len(known)), np.float32)
     share = SHARE * len(mass) // (matrix.nnz * mass.shape[1]) + 1
     in_shares(
@@ -45,6 +46,14 @@ def propagation_step(
         mass.reshape(-1), known, kept, gain, first, out, moves,
     )  # fmt: skip
     return moves.max(axis=0)
+
+
+def _column_tops(table: np.ndarray) -> np.ndarray:
+    """The largest entry of each column, at least zero; many short rows are put side by side."""
+    columns, many = table.shape[1], len(table) // SIDE_BY_SIDE * SIDE_BY_SIDE
+    wide = table[:many].reshape(-1, SIDE_BY_SIDE * columns).max(axis=0, initial=0.0)
+    tops = np.concatenate([wide.reshape(SIDE_BY_SIDE, columns), table[many:]])
+    return tops.max(axis=0)
 
 
 @loop

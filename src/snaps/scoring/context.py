@@ -5,19 +5,20 @@ Left of the wall: labels come as evidence, and nothing here knows a role.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from snaps._runtime.memory import pieces, room
+from snaps._runtime.memory import BLOCK, pieces, room
 from snaps._runtime.threads import blocks, single_products
 from snaps.graph import Graph
 
 SUMMARY_SIZE = 128  # columns that sum up the features
 CONTEXT_SIZE = 32  # the first of them, which the context graph is made of
 BLOCK_ROWS, BLOCK_BYTES = 8192, 2**24  # of features that are summed up at a time, about
+ENTRY_BYTES = 12  # of a sparse table; a small one is kept from pass to pass
 ROUNDS = 2  # of subspace iteration
 WELL_CONDITIONED = 1e-8  # the smallest eigenvalue over the largest, at least
 # Label propagation: the share of a node's mass that comes from its neighbours (the rest is its
@@ -84,32 +85,31 @@ def _sizes(table: np.ndarray) -> tuple[int, int]:
 def summary(graph: Graph, size: int = SUMMARY_SIZE, kind: Any = np.float64) -> np.ndarray:
     """The features in the basis of their leading singular vectors, rare words weighted up.
 
-    Unit rows, kept as `kind`. Summed up in the order of the ids, by one thread, in blocks that
-    depend on the number of columns alone: neither the order of the nodes, nor threads, nor memory
-    can change a bit.
+    Unit rows, kept as `kind`. Each number is summed up in the order of the ids, by one thread, in
+    blocks that depend on the number of columns alone: neither the order of the nodes, nor threads,
+    nor memory can change a bit.
     """
     assert graph.features is not None
     features, (n, d) = graph.features, graph.features.shape
     rarity = _rarity(features)
 
-    parts = blocks(np.argsort(graph.keys, kind="stable"), _block_rows(features))
-    kept: list[Any] = []  # a single block is made once
+    def weighted(places: np.ndarray) -> Any:
+        return _weighted(features[places], rarity)
 
-    def rows(places: np.ndarray) -> Any:
-        if len(parts) > 1:
-            return _weighted(features[places], rarity)
-        if not kept:
-            kept.append(_weighted(features[places], rarity))
-        return kept[0]
+    parts = blocks(np.argsort(graph.keys, kind="stable"), _block_rows(features))
+    small = sp.issparse(features) and d > size and ENTRY_BYTES * features.nnz <= BLOCK
+    kept = [weighted(some) for some in parts] if small or len(parts) == 1 else None
+
+    def tables() -> Iterable[Any]:
+        """All blocks; small or single ones are made once."""
+        return map(weighted, parts) if kept is None else kept
 
     with single_products():
-        basis = None if d <= size else _leading(rows, parts, d, min(size + 8, n, d), size)
+        basis = None if d <= size else _leading(tables, d, min(size + 8, n, d), size)
         out = room((n, d if basis is None else basis.shape[1]), kind)
-        for some in parts:
-            table = rows(some)
-            if basis is not None:
-                table = table @ basis
-            out[some] = unit_rows(table.toarray() if sp.issparse(table) else table)
+        for some, table in zip(parts, tables(), strict=True):
+            rows: Any = table if basis is None else _times(table, basis)
+            out[some] = unit_rows(rows.toarray() if sp.issparse(rows) else rows)
     return out
 
 
@@ -132,16 +132,13 @@ def context_features(adjacency: sp.csr_array, table: np.ndarray) -> np.ndarray:
     return out
 
 
-def _leading(
-    rows: Callable[[np.ndarray], Any], parts: list[np.ndarray], d: int, wide: int, size: int
-) -> np.ndarray:
+def _leading(tables: Callable[[], Iterable[Any]], d: int, wide: int, size: int) -> np.ndarray:
     """What takes rows to the basis of their leading singular vectors, by subspace iteration."""
 
     def through(basis: np.ndarray) -> np.ndarray:
         out = np.zeros_like(basis)
-        for some in parts:
-            table = rows(some)
-            out += table.T @ (table @ basis)
+        for table in tables():
+            out += _times(table.T, _times(table, basis))
         return out
 
     basis = np.random.default_rng(0).standard_normal((d, wide))
@@ -154,6 +151,13 @@ def _leading(
     squares, left = np.linalg.eigh(turn.T @ (seen.T @ seen) @ turn)
     left *= np.sqrt(np.maximum(squares, 0))
     return basis @ (turn @ left[:, ::-1][:, :size])
+
+
+def _times(table: Any, basis: np.ndarray) -> np.ndarray:
+    """A product; rows of a sparse one are added up in the order of its columns."""
+    from snaps._kernels.aggregation import sparse_product
+
+    return sparse_product(table.tocsr(), basis) if sp.issparse(table) else table @ basis
 
 
 def _orthonormal(table: np.ndarray) -> np.ndarray:

@@ -32,7 +32,8 @@ def fit_pool(
         The tuning nodes' rows of every part.
     tuning : Evidence
     """
-    stack = np.stack(list(rows.values()))
+    # Sums over labels go fastest where nodes come last.
+    stack = np.stack([np.ascontiguousarray(table.T) for table in rows.values()])
     # The products are small: more threads would wait for one another, and round otherwise.
     with single_products():
         pull = _choose_bias_pull(stack, tuning.labels)
@@ -49,7 +50,7 @@ def _choose_bias_pull(stack: np.ndarray, labels: np.ndarray) -> float:
     fold = np.arange(t) % FOLDS
     losses = np.zeros(len(BIAS_PULLS))
     for out in range(FOLDS):
-        inside, outside = stack[:, fold != out], stack[:, fold == out]
+        inside, outside = stack[..., fold != out], stack[..., fold == out]
         start = None
         for i, pull in enumerate(BIAS_PULLS):
             start = _minimise(inside, labels[fold != out], pull, start)
@@ -61,7 +62,7 @@ def _minimise(
     stack: np.ndarray, labels: np.ndarray, bias_pull: float, start: np.ndarray | None = None
 ) -> np.ndarray:
     """Weights, then biases, by Newton's method: steps are halved until the loss falls."""
-    m, _, num_classes = stack.shape
+    m, num_classes, _ = stack.shape
     centre = np.concatenate([np.full(m, 1 / m), np.zeros(num_classes)])
     pull = np.concatenate([np.full(m, PULL), np.full(num_classes, bias_pull)])
 
@@ -88,14 +89,14 @@ def _minimise(
 
 
 def _loss(point: np.ndarray, stack: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
-    """Cross-entropy, summed over nodes, and the pooled probabilities (t, K)."""
-    m, t, num_classes = stack.shape
-    logits = (point[:m] @ stack.reshape(m, -1)).reshape(t, num_classes) + point[m:]
-    logits -= logits.max(axis=1, keepdims=True)
-    true = logits[np.arange(t), labels]
+    """Cross-entropy, summed over nodes, and the pooled probabilities (K, t)."""
+    m, num_classes, t = stack.shape
+    logits = (point[:m] @ stack.reshape(m, -1)).reshape(num_classes, t) + point[m:, None]
+    logits -= logits.max(axis=0)
+    true = logits[labels, np.arange(t)]
     table = np.exp(logits, out=logits)
-    sums = table.sum(axis=1)
-    table /= sums[:, None]
+    sums = table.sum(axis=0)
+    table /= sums
     return float(np.log(sums).sum() - true.sum()), table
 
 
@@ -103,13 +104,16 @@ def _derivatives(
     stack: np.ndarray, table: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gradient and Hessian of the cross-entropy by weights and biases."""
-    m, t, _ = stack.shape
+    m, _, t = stack.shape
     off = table.copy()
-    off[np.arange(t), labels] -= 1
-    gradient = np.concatenate([stack.reshape(m, -1) @ off.reshape(-1), off.sum(axis=0)])
-    away = stack - (stack * table).sum(axis=2, keepdims=True)  # from the mean over labels
-    weighted = away * table
-    both = weighted.sum(axis=1)
-    biases = np.diag(table.sum(axis=0)) - table.T @ table
-    weights = weighted.reshape(m, -1) @ away.reshape(m, -1).T
-    return gradient, np.block([[weights, both], [both.T, biases]])
+    off[labels, np.arange(t)] -= 1
+    gradient = np.concatenate([stack.reshape(m, -1) @ off.reshape(-1), off.sum(axis=1)])
+    # Covariances over labels, as the mean product less the product of means.
+    weighted = stack * table
+    means = weighted.sum(axis=1)
+    hessian = np.empty((len(gradient), len(gradient)))
+    hessian[:m, :m] = weighted.reshape(m, -1) @ stack.reshape(m, -1).T - means @ means.T
+    hessian[:m, m:] = weighted.sum(axis=2) - means @ table.T
+    hessian[m:, :m] = hessian[:m, m:].T
+    hessian[m:, m:] = np.diag(table.sum(axis=1)) - table @ table.T
+    return gradient, hessian
