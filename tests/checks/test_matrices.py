@@ -41,6 +41,13 @@ def malformed():
     for change in (beyond, negative, steps_back, too_long, short_data, float_indices):
         yield f"csr, {change.__name__}", broken(change)
         yield f"csc, {change.__name__}", broken(change, sp.csc_array)
+    # SciPy's own check passes over the row pointers of a matrix that ends at 0 or below.
+    for name, inner, last in (("ends at 0", 2**29, 0), ("ends below 0", 1, -(2**31))):
+        for kind in (sp.csr_array, sp.csc_array):
+            matrix = broken(lambda matrix: None, kind)
+            matrix.indptr = np.full_like(matrix.indptr, inner)
+            matrix.indptr[0], matrix.indptr[-1] = 0, last
+            yield f"{matrix.format}, {name}", matrix
     coo = sp.coo_array(snaps.similarity_graph(FEATURES, 5))
     coo.coords[0][0] = 10**6
     yield "coo, beyond", coo

@@ -67,6 +67,22 @@ def test_a_file_appears_when_it_is_whole(tmp_path, nameless, old):
     assert not open_files(tmp_path)
 
 
+def test_a_folder_that_is_gone_is_one_error_and_leaves_nothing_open(tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    with (
+        pytest.raises(snaps.SnapsError, match=r"cannot write '.*x.bin': "),
+        atomic_path(folder / "x.bin") as temporary,
+    ):
+        temporary.write_bytes(b"new")
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        folder.write_bytes(b"a file in its place")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize("old", [None, b"old"])
 def test_a_file_gets_its_name_where_links_are_forbidden(tmp_path, monkeypatch, old):
     def refuse(*arguments, **options):

@@ -396,3 +396,13 @@ def test_a_saved_estimator_tells_which_version_wrote_it(tmp_path):
     small.calibrated().save(tmp_path / "cp.snaps")
     header = json.loads(read_npz(tmp_path / "cp.snaps")["header"].tobytes())
     assert header["snaps"] == snaps.__version__
+
+
+@pytest.mark.parametrize("inner, last", [(2**29, 0), (1, -(2**31))])
+def test_row_pointers_that_scipy_passes_over_are_refused(tmp_path, inner, last):
+    pointers = np.full(51, inner, np.int32)
+    pointers[0], pointers[-1] = 0, last
+    arrays = {"data": np.ones(4, np.float32), "indices": np.zeros(4, np.int32), "indptr": pointers}
+    write_npz(tmp_path / "graph.npz", {f"adj_{name}": array for name, array in arrays.items()})
+    with at_most(50), pytest.raises(snaps.SnapsError, match="indptr must ascend from 0"):
+        snaps.Graph.from_npz(tmp_path / "graph.npz")

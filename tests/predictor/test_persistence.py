@@ -185,6 +185,10 @@ TAMPERED = {
         used_probs=np.zeros((30, 3))
     ),
     "'alpha' must lie strictly between 0 and 1, got 3.0": header(calibrated_alpha="3.0"),
+    "'by_class' must agree with the parameter class_conditional": header(by_class=True),
+    "it must hold a valid sparse matrix 'adj_*': indptr must ascend from 0": arrays(
+        adj_indptr=lambda old: -old
+    ),
     f"{FIT} (fingerprints)": header(fingerprints=[1]),
     f"{FIT} (alpha)": header(parameters__alpha="1/0"),
     f"{FIT} (parameter)": header(parameters__more=1),

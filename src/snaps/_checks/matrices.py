@@ -51,6 +51,8 @@ def _checked(matrix: Any, name: str) -> tuple[sp.csr_array, bool]:
             if matrix.format == "csr":
                 out = sp.csr_array(arrays, shape=matrix.shape)
             else:
+                if (arrays[2][1:] < arrays[2][:-1]).any():  # SciPy checks no empty matrix
+                    raise ValueError("indptr must ascend")
                 matrix = type(matrix)(arrays, shape=matrix.shape)
                 matrix.check_format(full_check=True)
                 out = sp.csr_array(matrix)
@@ -91,7 +93,7 @@ def _own_indices(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _look(matrix: sp.csr_array) -> tuple[bool, bool]:
     """Whether a row lists a column twice, and whether one lists itself; all indices are checked."""
-    if matrix.nnz == 0 and len(matrix.indices) == 0:
+    if not matrix.indptr.any():  # it has no entries
         return False, False
     from snaps._kernels.matrices import look
 

@@ -26,9 +26,9 @@ def look(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> tuple[boo
     """Whether all indices lie within the matrix, any row lists a column twice, any one itself."""
     if len(indices) > _SMALL:
         return _look(indptr, indices, num_columns)
-    counts = np.diff(indptr)
-    if indptr[0] != 0 or indptr[-1] > len(indices) or counts.min(initial=0) < 0:
+    if indptr[0] != 0 or indptr[-1] > len(indices) or (indptr[1:] < indptr[:-1]).any():
         return False, False, False
+    counts = np.diff(indptr)
     rows, columns = np.repeat(np.arange(len(counts)), counts), indices[: indptr[-1]]
     if columns.min(initial=0) < 0 or columns.max(initial=-1) >= num_columns:
         return False, False, False

@@ -12,7 +12,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -158,9 +158,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise SnapsError(f"cannot write '{path}': {reason}") from error
     finally:
-        temporary.unlink(missing_ok=True)
         if handle is not None:
             os.close(handle)
+        with suppress(OSError):  # mostly it is not there
+            temporary.unlink()
 
 
 def _open_nameless(folder: Path) -> int | None:
@@ -449,6 +450,8 @@ def csr_from_arrays(
     try:
         if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
             raise TypeError("indptr and indices must be integers")  # SciPy would cut floats
+        if indptr[:1].any() or (indptr[1:] < indptr[:-1]).any():  # it checks no empty matrix
+            raise ValueError("indptr must ascend from 0")
         if data is None:
             data = np.ones(indices.shape, np.float32)
         matrix = sp.csr_array((data, indices, indptr), shape=shape)

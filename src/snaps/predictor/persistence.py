@@ -311,10 +311,12 @@ def unpack(header: Header, arrays: Mapping[str, np.ndarray], method: Method) -> 
         raise SnapsError("its nodes must be in its graph")
     scores = _finite(_numbers(arrays, "calib_scores", len(calib)), "calib_scores")
     own = _codes(arrays, "calib_groups", len(groups), len(calib)) if groups.given else 0
+    if bool(header["by_class"]) != method.class_conditional:
+        raise SnapsError("'by_class' must agree with the parameter class_conditional")
     floor = _unpack_share(header.get("group_floor"))
     method = method.with_group_floor(floor, groups.names or None)
     calibration = Calibration(
-        scores, calib.labels, len(classes), own, len(groups), bool(header["by_class"]),
+        scores, calib.labels, len(classes), own, len(groups), method.class_conditional,
         method.promise, missing, calib_odds,
     )  # fmt: skip
     scorer = _unpack_scorer(header["scorer"], roles, arrays, len(classes))
