@@ -122,7 +122,7 @@ class Thing:
 
 def check_folder(folder):
     thing = Thing()
-    kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.{signal}))
     del thing
     return original(folder)
 
@@ -131,10 +131,11 @@ snaps.cli.main(["predict", "g", "--out", "sets.parquet"])
 """
 
 
-def test_an_interrupt_in_a_callback_is_not_lost(here):
-    """Python prints an error in a callback and goes on; so it did on Ctrl-C during imports."""
-    done = shell(sys.executable, "-c", DROPPED)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_interrupt_in_a_callback_is_not_lost(here, name, code):
+    """Python prints an error in a callback and goes on: so imports dropped Ctrl-C, LLVM an exit."""
+    done = shell(sys.executable, "-c", DROPPED.replace("{signal}", name))
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
     assert os.listdir(here) == ["g"]
 
 

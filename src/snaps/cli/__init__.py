@@ -46,11 +46,15 @@ def _interrupt(number: int, frame: Any) -> NoReturn:
 
 
 def _unraisable(args: Any) -> None:
-    """Where Python drops Ctrl-C, as in callbacks of its imports, it is raised again."""
+    """Where Python drops Ctrl-C or the exit on a signal, as in callbacks, it is raised again."""
     if args.exc_type is KeyboardInterrupt:
-        threading.Timer(0.01, _thread.interrupt_main).start()  # once the callback has ended
+        number: int = signal.SIGINT
+    elif args.exc_type is SystemExit:  # 128 and the number of the signal
+        number = args.exc_value.code - 128
     else:
         sys.__unraisablehook__(args)
+        return
+    threading.Timer(0.01, _thread.interrupt_main, (number,)).start()  # once the callback has ended
 
 
 def interrupted() -> bool:
