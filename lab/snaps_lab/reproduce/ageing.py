@@ -182,10 +182,8 @@ def _classifier(
         return fitted
     from snaps_lab.models import gnn
 
-    positions = [np.flatnonzero(np.isin(graph.ids, nodes)) for nodes in (past.train, past.valid)]
-    result = gnn.train(
-        model, graph, labels[graph.ids], *positions, num_classes=num_classes, seed=seed
-    )
+    roles = [np.flatnonzero(np.isin(graph.ids, nodes)) for nodes in (past.train, past.valid)]
+    result = gnn.train(model, graph, labels[graph.ids], *roles, num_classes=num_classes, seed=seed)
     module = gnn.build(model, graph.features.shape[1], num_classes)
     module.load_state_dict(result.state_dict)
     return lambda later: gnn.predict(module, later)

@@ -10,7 +10,7 @@ from snaps._kernels.aggregation import AHEAD, SHARE, neighbour_mean, sum_up
 from snaps._kernels.compiling import helper, loop
 from snaps._runtime.threads import in_shares
 
-SIDE_BY_SIDE = 32
+SIDE_BY_SIDE = 32  # rows: NumPy takes maxima of short ones slowly
 LEAST = 1e-4  # of a walk's mass: places with less of it are left out
 
 

@@ -47,10 +47,11 @@ def _interrupt(number: int, frame: Any) -> NoReturn:
 
 def _unraisable(args: Any) -> None:
     """Where Python drops Ctrl-C or the exit on a signal, as in callbacks, it is raised again."""
-    if args.exc_type is KeyboardInterrupt:
+    dropped = args.exc_value
+    if isinstance(dropped, KeyboardInterrupt):
         number: int = signal.SIGINT
-    elif args.exc_type is SystemExit:  # 128 and the number of the signal
-        number = args.exc_value.code - 128
+    elif isinstance(dropped, SystemExit) and isinstance(dropped.code, int) and dropped.code > 128:
+        number = dropped.code - 128  # of the signal
     else:
         sys.__unraisablehook__(args)
         return
